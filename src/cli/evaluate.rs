@@ -20,7 +20,7 @@ use crate::files::check_output;
 use crate::numbers::{counted, floor_gap, thousands};
 use crate::terminal::{PieceProgress, print_json, say, warn};
 use crate::training::{
-    RunFolder, Split, TrainedOn, check_precision, dataset_of, has_different_data, trained_on,
+    RunFolder, Split, Unchecked, check_precision, dataset_of, has_different_data, trained_on,
 };
 use crate::weights::{file::WeightsFile, native};
 
@@ -186,26 +186,28 @@ fn warn_of_change(OpenedRun { folder, config, .. }: &OpenedRun, scored: Scored, 
 /// Warns if the run, or a run that it started from, was trained on the scored sequences. On the run's own data, checks
 /// only the runs that it started from, because `train` warns about its own splits.
 fn warn_of_seen(run: &OpenedRun, scored: Scored, is_own: bool, dataset: &Dataset, set: &Sequences) {
+    if is_own && scored != Scored::Valid {
+        return;
+    }
     let lineage = run.folder.lineage();
-    let runs = match scored {
-        Scored::Valid if is_own => &lineage[1..],
-        _ if !is_own => &lineage[..],
-        Scored::Valid | Scored::Whole | Scored::Train => return,
-    };
     let trained = if lineage.len() == 1 { "the run" } else { "the run or a run that it starts from" };
-    match trained_on(runs, &run.config.data, dataset, set) {
-        TrainedOn::Sequences(0) => {}
-        TrainedOn::Sequences(seen) => {
-            let all = counted(set.len(), "sequence");
-            let seen = thousands(seen as f64);
-            warn(&format!(
-                "warning: {trained} was trained on {seen} of the {all}, so the score does not measure generalisation"
-            ));
-        }
-        TrainedOn::Changed(path) => warn(&format!(
-            "warning: `{}` has changed since {trained} was trained, so the scored sequences may be training data",
-            path.display()
-        )),
+    let mut found = trained_on(&lineage, usize::from(is_own), &run.config.data, dataset, set);
+    if is_own {
+        // `train` reported missing files, and runs are often shared without the runs that they start from.
+        found.unchecked.retain(|unchecked| matches!(unchecked, Unchecked::Changed(_)));
+    }
+    let gaps = found.gaps(trained);
+    if found.sequences > 0 {
+        let all = counted(set.len(), "sequence");
+        let seen = thousands(found.sequences as f64);
+        let not_counted =
+            gaps.map_or_else(String::new, |gaps| format!("; {gaps}, so the number may be higher"));
+        warn(&format!(
+            "warning: {trained} was trained on {seen} of the {all}, so the score does not measure \
+             generalisation{not_counted}"
+        ));
+    } else if let Some(gaps) = gaps {
+        warn(&format!("warning: {gaps}, so the scored sequences may be training data"));
     }
 }
 

@@ -18,7 +18,10 @@ fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Ve
 /// Builds the loss curve of a run.
 pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCurve {
     let last = rows.last().map_or(0, |row| row.step) as f64;
-    let epochs = (last / summary.steps_per_epoch).floor() as u64;
+    // The epochs of a run that resumed with another batch size have different lengths, so their ends are not marked.
+    let epoch_of = |row: &Row| (row.step as f64 / summary.steps_per_epoch).ceil().max(1.0);
+    let are_equal = rows.iter().all(|row| row.epoch as f64 == epoch_of(row));
+    let epochs = if are_equal { (last / summary.steps_per_epoch).floor() as u64 } else { 0 };
     let epoch_end = |epoch: u64| (epoch as f64 * summary.steps_per_epoch).ceil() as u64;
     LossCurve {
         run,

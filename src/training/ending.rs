@@ -39,7 +39,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
             Err(Error::Diverged { step, what, advice, kept, .. }) => {
-                (Ended::Diverged, Some((step, what, advice, kept)))
+                (Ended::Diverged, Some((step, what, self.advice(advice)?, kept)))
             }
             Err(error) => return Err(error),
         };
@@ -87,6 +87,21 @@ impl<B: AutodiffBackend> Trainer<B> {
                 Err(Error::Diverged { step, what, advice, kept, weights })
             }
         }
+    }
+
+    /// Returns the advice for a diverged run. If the run resumed from a checkpoint whose losses had exploded already,
+    /// other settings do not help.
+    fn advice(&self, advice: String) -> Result<String> {
+        let before = &self.clock.before;
+        let had_exploded = before.part::<Explosion>(explosion::NAME)?.has_begun();
+        Ok(match had_exploded {
+            true => format!(
+                "The losses had already risen at step {}, from which the run resumed; start a new run with these \
+                 settings",
+                thousands(before.step as f64)
+            ),
+            false => advice,
+        })
     }
 
     /// Analyses the best weights, shows the progress, and writes the analysis.

@@ -9,6 +9,9 @@ use super::start::dataset_of;
 use crate::config::Config;
 use crate::data::{DataConfig, Dataset, Sequences, Source, leaked_samples};
 
+/// The minimum length of the windows of a text that are compared. Shorter ones recur by chance.
+const MIN_WINDOW: usize = 16;
+
 /// The maximum number of runs in a lineage; each may take a pass over its data.
 const MAX_RUNS: usize = 16;
 
@@ -36,42 +39,74 @@ impl RunFolder {
     }
 }
 
-/// The sequences of a set that runs of a lineage were trained on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TrainedOn {
+/// The sequences of a set that the runs of a lineage were trained on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrainedOn {
     /// The number of sequences. Sequences in both sets of the current run are not counted, because the warnings about
     /// its data report them.
-    Sequences(usize),
-    /// The number is unknown, because this data file of a run has changed since the run.
-    Changed(PathBuf),
+    pub sequences: usize,
+    /// The training data that could not be compared.
+    pub unchecked: Vec<Unchecked>,
 }
 
-/// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on. `data` is the
-/// section of the config from which `dataset` was read. A run whose data file no longer exists adds none.
-pub fn trained_on(runs: &[RunFolder], data: &DataConfig, dataset: &Dataset, set: &Sequences) -> TrainedOn {
-    let (mut samples, mut changed) = (HashSet::new(), None);
-    let mut read = Vec::new();
-    for run in runs {
+/// Training data that could not be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unchecked {
+    /// A data file that has changed since a run.
+    Changed(PathBuf),
+    /// A data file that does not exist any more.
+    Missing(PathBuf),
+    /// A run that does not exist any more.
+    MissingRun(PathBuf),
+}
+
+impl TrainedOn {
+    /// Returns the reasons why data could not be compared, joined by "and"; `None` if all of it was. `runs` describes
+    /// the runs.
+    pub fn gaps(&self, runs: &str) -> Option<String> {
+        let describe = |unchecked: &Unchecked| match unchecked {
+            Unchecked::Changed(path) => format!("`{}` has changed since {runs} was trained", path.display()),
+            Unchecked::Missing(path) => format!("the training data `{}` is missing", path.display()),
+            Unchecked::MissingRun(path) => format!("the run `{}` is missing", path.display()),
+        };
+        let reasons: Vec<String> = self.unchecked.iter().map(describe).collect();
+        (!reasons.is_empty()).then(|| reasons.join(" and "))
+    }
+}
+
+/// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on, without its first
+/// `skipped` runs. `data` is the section of the config from which `dataset` was read.
+pub fn trained_on(
+    lineage: &[RunFolder],
+    skipped: usize,
+    data: &DataConfig,
+    dataset: &Dataset,
+    set: &Sequences,
+) -> TrainedOn {
+    let (mut samples, mut unchecked, mut read) = (HashSet::new(), Vec::new(), Vec::new());
+    for run in lineage.iter().skip(skipped) {
         let own = Config::load_own(&run.config()).ok().filter(|_| !run.is_imported());
-        let own = own.filter(|own| own.data.source() != Source::Sequences && own.data.path.exists());
+        let own = own.filter(|own| own.data.source() != Source::Sequences);
         let Some((own, fingerprint)) = own.zip(data_fingerprint(run)) else { continue };
         if read.contains(&(own.data.clone(), fingerprint)) {
             continue;
         }
         match samples_of(run, &own, fingerprint, (data, dataset), set) {
             Some(seen) => samples.extend(seen),
-            None => changed = changed.or_else(|| Some(own.data.path.clone())),
+            None if own.data.path.exists() => unchecked.push(Unchecked::Changed(own.data.path.clone())),
+            None => unchecked.push(Unchecked::Missing(own.data.path.clone())),
         }
         read.push((own.data, fingerprint));
     }
-    match changed {
-        Some(path) if samples.is_empty() => TrainedOn::Changed(path),
-        _ => TrainedOn::Sequences(samples.len()),
-    }
+    let start =
+        lineage.last().and_then(|run| Config::load_own(&run.config()).ok()?.run.start().map(PathBuf::from));
+    let missing = start.filter(|start| lineage.len() < MAX_RUNS && !start.exists());
+    unchecked.extend(missing.map(Unchecked::MissingRun));
+    TrainedOn { sequences: samples.len(), unchecked }
 }
 
 /// Returns the indices of the sequences of `set` that the run in `folder` was trained on with the config `own`. `None`
-/// if its data has changed since.
+/// if its data has changed since, or is missing.
 fn samples_of(
     folder: &RunFolder,
     own: &Config,
@@ -81,6 +116,10 @@ fn samples_of(
 ) -> Option<Vec<usize>> {
     if own.data == *data {
         return (dataset.fingerprint() == fingerprint).then(Vec::new);
+    }
+    let are_texts = [&own.data, data].iter().all(|data| data.source() == Source::Text);
+    if are_texts && data.length < own.data.length.min(MIN_WINDOW) {
+        return Some(Vec::new());
     }
     let own = dataset_of(own, folder).ok().filter(|own| own.fingerprint() == fingerprint)?;
     Some(leaked_samples(&own.train, set))

@@ -64,7 +64,7 @@ pub use checkpoint::{
 pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
 pub use ending::Outcome;
 pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};
-pub use lineage::{TrainedOn, trained_on};
+pub use lineage::{TrainedOn, Unchecked, trained_on};
 pub use loader::train_steps;
 pub use metrics::{Row, Split, read as read_metrics};
 pub use new_folder::{PREPARED_PREFIX, RUNS, RunPath};

@@ -29,7 +29,7 @@ use crate::config::{Config, TrainingConfig, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{has_entry, hash, open_own_to_write, read_own, write_atomically};
-use crate::numbers::{counted, part_of};
+use crate::numbers::{counted, part_of, thousands};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Tensors};
@@ -264,10 +264,11 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     let rate = schedule.at(last.step.saturating_sub(1));
     if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
         let jump = if rate > last.learning_rate { "rises" } else { "falls" };
+        let warmup = if last.step < schedule.warmup { " --set training.warmup=0" } else { "" };
         changes.push(format!(
             "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, because the schedule is for a \
             run of {}; to keep the rate, use --set training.schedule=constant --set \
-            training.learning_rate={:.2e}",
+            training.learning_rate={:.2e}{warmup}",
             last.learning_rate,
             last.step,
             counted(schedule.total, "step"),
@@ -277,11 +278,12 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
     let epoch = last.step.div_ceil(steps_per_epoch);
     if epoch != last.epoch {
         changes.push(format!(
-            "epochs now take {}: step {} is in epoch {epoch} instead of {}; compare \
-             rows of metrics.csv by `tokens`",
+            "an epoch now takes {}, so step {} would be in epoch {epoch} instead of {}; `epoch` in metrics.csv \
+             increases again after step {}, so compare rows by `tokens`",
             counted(steps_per_epoch, "step"),
             last.step,
-            last.epoch
+            last.epoch,
+            thousands((last.epoch.max(epoch) * steps_per_epoch) as f64)
         ));
     }
     changes

@@ -8,7 +8,7 @@ use burn_flex::Flex;
 use causal_attention_kernels::has_bf16_instructions;
 
 use super::checkpoint::data_fingerprint;
-use super::lineage::{TrainedOn, trained_on};
+use super::lineage::trained_on;
 use super::{run_folder::RunFolder, step::Trainee};
 use crate::backend::{Device, MemoryEstimate};
 use crate::config::Config;
@@ -184,20 +184,21 @@ fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
         1 => "the run that this run starts from",
         _ => "the run that this run starts from or a run before it",
     };
-    match trained_on(&lineage, &config.data, dataset, &dataset.valid) {
-        TrainedOn::Sequences(0) => None,
-        TrainedOn::Sequences(seen) => Some(format!(
-            "{} of {} were in the training set of {runs}, so the validation loss says little about new \
-             sequences",
-            thousands(seen as f64),
-            counted(dataset.valid.len(), "validation sequence")
-        )),
-        TrainedOn::Changed(path) => Some(format!(
-            "`{}` has changed since {runs} was trained on it, so the validation set may contain sequences of \
-             that training set",
-            path.display()
-        )),
+    let found = trained_on(&lineage, 0, &config.data, dataset, &dataset.valid);
+    let gaps = found.gaps(runs);
+    if found.sequences == 0 {
+        let gaps = gaps?;
+        return Some(format!(
+            "{gaps}, so the validation set may contain sequences of the training set of {runs}"
+        ));
     }
+    let not_counted = gaps.map_or_else(String::new, |gaps| format!("; {gaps}, so the number may be higher"));
+    Some(format!(
+        "{} of {} were in the training set of {runs}, so the validation loss says little about new \
+         sequences{not_counted}",
+        thousands(found.sequences as f64),
+        counted(dataset.valid.len(), "validation sequence")
+    ))
 }
 
 /// Returns the warnings before a run of `total` steps begins: about its data, and about keys that have no effect, or an

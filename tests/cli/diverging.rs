@@ -59,6 +59,8 @@ fn finite_loss_explosion_counts_as_divergence() {
         (resumed.status.code(), summary(&run)["diverged_step"].clone()),
         (Some(1), ended["diverged_step"].clone())
     );
+    let lower = resume(dir.path(), "run").args(["--set", "training.learning_rate=1e-3"]).output().unwrap();
+    assert!(text(&lower.stderr).contains("start a new run with these settings"), "{}", text(&lower.stderr));
     let advised = ["training.learning_rate=1e-3"];
     let output = train(dir.path(), &[&SMALL[..], &EXPLODING, &advised].concat(), &["--run", "advised"]);
     assert!(output.status.success(), "{}", text(&output.stderr));

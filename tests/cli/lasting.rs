@@ -48,6 +48,33 @@ fn resuming_after_cosine_decay_reports_rising_rate() {
 }
 
 #[test]
+fn advice_to_keep_the_rate_keeps_it() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=24"], "run");
+    // The warm-up is a fraction of the longer run, so it has not ended at step 24.
+    let notice = |more: &[&str]| {
+        let mut command = resume(dir.path(), "run");
+        let output = command.args(["--steps", "2000", "--until", "26"]).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        without_data_warnings(&output.stderr)
+    };
+    let run = dir.path().join("run");
+    let copy = |from: &str, to: &str| {
+        let status = std::process::Command::new("cp").args(["-r", from, to]).current_dir(dir.path()).status();
+        assert!(status.unwrap().success());
+    };
+    copy("run", "kept");
+    let stderr = notice(&[]);
+    let (_, advice) = stderr.split_once("to keep the rate, use ").unwrap();
+    let advice: Vec<&str> = advice.lines().next().unwrap().split(' ').collect();
+    assert!(advice.contains(&"training.warmup=0"), "{advice:?}");
+    std::fs::remove_dir_all(&run).unwrap();
+    copy("kept", "run");
+    let stderr = notice(&advice);
+    assert!(!stderr.contains("the learning rate"), "{stderr}");
+}
+
+#[test]
 fn epochs_never_decrease_when_batches_shrink() {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.steps=48"], "run");
@@ -56,7 +83,7 @@ fn epochs_never_decrease_when_batches_shrink() {
     let stderr = without_data_warnings(&resumed.stderr);
     assert!(resumed.status.success(), "{stderr}");
     assert!(
-        stderr.contains("notice: epochs now take 24 steps: step 48 is in epoch 2 instead of 4"),
+        stderr.contains("notice: an epoch now takes 24 steps, so step 48 would be in epoch 2 instead of 4"),
         "{stderr}"
     );
     let epochs = epochs(&run);

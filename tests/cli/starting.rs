@@ -120,5 +120,8 @@ fn training_data_of_earlier_runs_is_considered() {
     }
     fs::remove_dir_all(folder.join("first")).unwrap();
     let stderr = warnings(folder, &["evaluate", "second", "--data", "seen.csv"]);
-    assert!(!stderr.contains("was trained on"), "{stderr}");
+    assert!(!stderr.contains("was trained on") && stderr.contains("first` is missing, so"), "{stderr}");
+    fs::remove_file(folder.join("new.csv")).unwrap();
+    let stderr = warnings(folder, &["evaluate", "second", "--data", "seen.csv"]);
+    assert!(stderr.contains("new.csv` is missing and the run"), "{stderr}");
 }

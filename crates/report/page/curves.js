@@ -28,7 +28,7 @@ function lossSeries() {
   return [
     { name: "learning rate", key: "learningRate", ...loss.rate, color: "var(--purple)", width: 1.25, right: [0, data.rates_end] },
     { name: isSmoothed ? "training, individual steps" : "training", key: "training", ...loss.training, color: "var(--blue)", width: isSmoothed ? 0.75 : 2, faint: isSmoothed },
-    ...(isSmoothed ? [{ name: data.window ? `smoothed over ${integer(data.window)} steps` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
+    ...(isSmoothed ? [{ name: data.window ? `smoothed over ${integer(data.window)} steps${data.smoothed_is_clipped ? ` after clipping at ${fixed(data.loss_range[1], 2)}` : ""}` : "smoothed", ...loss.smoothed, color: "var(--blue)", width: 2 }] : []),
     { name: "training objective (with label smoothing)", key: "objective", ...loss.objective, color: "var(--muted)", width: 1 },
     { name: "validation", key: "validation", ...loss.validation, color: "var(--vermilion)", width: 2, dots: loss.validation.x.length <= 60 },
   ].filter((series) => series.x.length > 0);

@@ -97,7 +97,9 @@ pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
         Some((window, smoothed)) => {
-            let name = format!("{name}, smoothed over {}", counted(window as usize, "step"));
+            let is_clipped = points.iter().any(|point| point.value.is_finite() && point.value > edge);
+            let clipped = if is_clipped { " after clipping" } else { "" };
+            let name = format!("{name}, smoothed over {}{clipped}", counted(window as usize, "step"));
             vec![
                 Series::new("individual steps", pale(BLUE), Mark::Line(0.75), values(points)),
                 Series::new(&name, BLUE, Mark::Line(2.0), values(&smoothed)),

@@ -41,7 +41,8 @@ impl<'s> Parts<'s> {
             }
         };
         let lists = symbols.iter().map(|cell| (*cell, split(cell))).filter(|(_, parts)| parts.len() > 1);
-        let lists: Vec<(&str, Vec<&str>)> = lists.filter(|(_, parts)| !is_grouped_number(parts)).collect();
+        let lists: Vec<(&str, Vec<&str>)> =
+            lists.filter(|(_, parts)| separator != Some(',') || !is_grouped_number(parts)).collect();
         let count = lists.iter().map(|(_, parts)| parts.len()).sum::<usize>();
         let parts: HashSet<&str> = lists.iter().flat_map(|(_, parts)| parts.iter().copied()).collect();
         let unit = if parts.iter().all(|part| part.parse::<i64>().is_ok()) { "integer" } else { "word" };

@@ -300,9 +300,9 @@ fn sequences_in_cells_are_reported() {
     let items = |row: usize| format!("{} {}", row % 5, row % 7);
     assert!(cells(items).contains("35 values consist of the same 7 integers"), "{}", cells(items));
     for lists in [
-        |row: usize| format!("\"{},{},{}\"", row % 5, row % 7, row % 3),
+        |row: usize| format!("\"{},{},{}\"", row % 3, row % 4, row % 2),
         |row: usize| format!("{};{}", row % 5, ["4;5", "1"][row % 2]),
-        |row: usize| format!("{}-{}-{}-4", row % 5, row % 7, row % 3),
+        |row: usize| format!("{}-{}-{}-4", row % 3, row % 4, row % 2),
     ] {
         assert!(cells(lists).contains("values consist of the same"), "{}", cells(lists));
     }
@@ -314,7 +314,7 @@ fn sequences_in_cells_are_reported() {
         |row: usize| format!("\"{},5\"", row % 9),
         |row: usize| format!("{:02}:{}0", row % 9, row % 5),
         |row: usize| ["mercedes", "volkswagen", "lamborghini"][row % 3].to_string(),
-        |row: usize| format!("-{}", row % 9),
+        |row: usize| format!("a-{}", row % 9),
     ] {
         assert!(!cells(values).contains("is one token"), "{}", cells(values));
     }

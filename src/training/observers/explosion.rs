@@ -49,6 +49,11 @@ impl Explosion {
         is_exploded.then_some(initial)
     }
 
+    /// Returns true if the last training loss is far above the first.
+    pub fn has_begun(&self) -> bool {
+        self.first.zip(self.last).is_some_and(|(first, last)| last > first + EXPLODED_ABOVE)
+    }
+
     /// Returns true if the losses have stayed exploded for longer than a spike lasts.
     pub fn is_lasting(&self) -> bool {
         self.validations >= MAX_EXPLODED

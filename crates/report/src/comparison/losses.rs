@@ -8,7 +8,7 @@ use crate::draw::{
     Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
     legend,
 };
-use crate::numbers::counted;
+use crate::numbers::{counted, fixed};
 use crate::series::{axis_of_losses, floor_distance};
 
 const CURVES_HEIGHT: f64 = 300.0;
@@ -29,16 +29,21 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
     let height = top + CURVES_HEIGHT + 84.0 + rows + 56.0;
     let settings_count = counted(comparison.settings.len(), "setting");
     let title = format!("{}: validation loss", counted(comparison.runs.len(), "run"));
-    let mut picture =
-        Picture::new("losses", height, &title, &format!("{settings_count}; {}", note(comparison)));
-
     let value = |run: &ComparedRun, loss: f64| floor_distance(loss, run.floor.filter(|_| is_above));
-    let losses = comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
+    let losses =
+        || comparison.runs.iter().flat_map(|run| run.curve.iter().map(move |row| value(run, row.loss)));
+    let y = axis_of_losses(is_above, losses());
+    let cut = match losses().any(|loss| y.at(loss) > 1.0) {
+        true => format!("; losses above {} are clipped", fixed(y.value_at(1.0), 2)),
+        false => String::new(),
+    };
+    let mut picture =
+        Picture::new("losses", height, &title, &format!("{settings_count}; {}{cut}", note(comparison)));
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
     let last = last_rows.map(|row| x_axis.of(row)).fold(1.0, f64::max);
     let scale = if x_axis == XAxisQuantity::Seconds { Scale::Linear } else { Scale::Integer };
     let x = Axis::new(x_axis.title(), Interval { start: 0.0, end: last }, scale);
-    let mut chart = LineChart::new(top, CURVES_HEIGHT, x, axis_of_losses(is_above, losses));
+    let mut chart = LineChart::new(top, CURVES_HEIGHT, x, y);
     let style = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
     let mut names = names_within(comparison, &style, room);
