@@ -93,7 +93,7 @@ async function exploreHeads() {
   same(await value(`document.getElementById("difference").checked`), true, "and the view");
   await page.send("Page.navigate", { url: "about:blank" });
   await page.open(`${address}#tokens=0.999999999&head=decoder_77`);
-  check((await text("input-note")).includes("does not fit this model"), "an address that does not fit is reported");
+  check((await text("input-note")).includes("does not match the model of this page"), "an address that does not fit is reported");
 
   await begin();
   await press("#switch-off");

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Table, json, values::Encoder};
+use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
 use crate::numbers::counted;
@@ -91,9 +92,11 @@ impl Table<'_> {
     /// become a token.
     pub(super) fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
         let Some(symbols) = Self::symbols(encoder) else { return Ok(()) };
+        // Advice for quoted lines sets these symbols.
+        let is_chosen = self.config.values == Values::Symbols;
         let is_text = |symbol: &&&str| {
             let lists = SEPARATORS.into_iter().map(|separator| Parts::of(&[**symbol], Some(separator)).mean);
-            symbol.split_whitespace().count() > 2 || lists.fold(0.0, f64::max) > 2.0
+            symbol.split_whitespace().count() > 2 || !is_chosen && lists.fold(0.0, f64::max) > 2.0
         };
         let texts = symbols.iter().filter(is_text).count();
         if 2 * texts <= symbols.len() || 2 * symbols.len() <= self.ids.len() || self.ids.len() < 3 {
