@@ -156,7 +156,7 @@ fn check(source: &Path, order: &[&str], printing: &[&str]) -> Vec<String> {
             continue;
         }
         let layer = order.iter().position(|&it| it == module);
-        let layer = layer.unwrap_or_else(|| panic!("`{module}` has no layer; add it to the list"));
+        let layer = layer.unwrap_or_else(|| panic!("`{module}` lacks a layer; add it to the list"));
         let text = code(&fs::read_to_string(&path).unwrap());
         let mut report = |at: usize, problem: String| {
             violations.push(format!("{}:{}: {problem}", path.display(), text[..at].lines().count()));

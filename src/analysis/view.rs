@@ -72,7 +72,7 @@ mod tests {
         assert!(view.maps.attention.iter().flatten().flat_map(|map| map.chunks(5)).all(sums_to_one));
         assert!(view.probabilities.iter().all(|row| row.len() == 11 && sums_to_one(row)));
         assert_eq!(view.probabilities.len(), 5);
-        assert!(view.maps.of(AttentionKind::Cross).is_empty(), "a decoder has no cross-attention");
+        assert!(view.maps.of(AttentionKind::Cross).is_empty(), "a decoder lacks cross-attention");
     }
 
     #[test]

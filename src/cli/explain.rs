@@ -23,7 +23,7 @@ use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
 /// connections between them, each confirmed by ablation. Writes circuit.json and pictures to the run folder, or to its
-/// explain/ folder for your own input. Exits with code 2 if there is no circuit to report.
+/// explain/ folder for your own input. Exits with code 2 if it cannot report a circuit.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
 pub struct Args {

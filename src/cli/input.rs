@@ -290,7 +290,7 @@ pub fn check_length(description: &Description, time: usize, source_time: usize) 
             counted(context, "token")
         );
         if time > context && is_bounded {
-            let problem = format!("{longer}, beyond which there are no learned positions; shorten it");
+            let problem = format!("{longer}, which is the number of learned positions; shorten it");
             return Err(Error::Input(problem));
         }
         if time > context {

@@ -128,7 +128,7 @@ fn option(
         Some(value) => value,
         None if is_boolean(&key) => next(is_boolean_word).unwrap_or_else(|| "true".into()),
         None => next(|text| !text.starts_with("--")).ok_or_else(|| {
-            Error::Input(format!("--{name} has no value; use --{name} VALUE, the same as --set {key}=VALUE"))
+            Error::Input(format!("--{name} lacks its value; use --{name} VALUE, the same as --set {key}=VALUE"))
         })?,
     };
     let (Some(_), Some(value)) = (word.to_str(), value.to_str()) else {
@@ -351,7 +351,7 @@ mod tests {
             ("p train --data-length 64", "use --set data.length=64 or --length 64 (see --help)"),
             (
                 "p train --steps",
-                "--steps has no value; use --steps VALUE, the same as --set training.steps=VALUE",
+                "--steps lacks its value; use --steps VALUE, the same as --set training.steps=VALUE",
             ),
             ("p tune --steps 5", "use --set training.steps=VALUE or --set tune.steps=VALUE"),
         ] {

@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<()> {
         print_json(&report);
         return Ok(());
     }
-    // A decoder's first token has no context.
+    // The first token of a decoder lacks a context.
     let unscored = report.tokens.len() - report.log_probabilities.len();
     let scores = report.log_probabilities.iter().map(|score| format!("{score:9.4}"));
     let scores = std::iter::repeat_n("        -".to_string(), unscored).chain(scores);

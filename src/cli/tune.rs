@@ -259,12 +259,12 @@ fn no_result(study: &Study, trials: &[&Trial]) -> Option<String> {
         Some(format!("every trial failed: {why}"))
     } else if all(|ended| ended == TrialEnd::Diverged) {
         Some(
-            "every trial diverged, so there is no best.toml; search lower values of training.learning_rate"
+            "every trial diverged, so best.toml is not written; search lower values of training.learning_rate"
                 .into(),
         )
     } else if all(TrialEnd::is_lost) {
         Some(format!(
-            "every trial diverged or failed, so there is no best.toml; search lower values of \
+            "every trial diverged or failed, so best.toml is not written; search lower values of \
              training.learning_rate (the first failure: {why})"
         ))
     } else {

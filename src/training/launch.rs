@@ -223,7 +223,7 @@ fn share(
         |folder: &RunFolder| folder.path().canonicalize().unwrap_or_else(|_| folder.path().into());
     let path = workers.broadcast(folder.as_ref().map(canonical))?;
     let folder = folder.or(path.map(RunFolder::at));
-    let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no run folder".into()));
+    let folder = folder.ok_or_else(|| Error::Failed("worker 0 lacks a run folder".into()));
     let folder = workers.agree(folder)?;
     Ok((Opening { folder, dataset, checkpoint, observers: Vec::new() }, lock))
 }

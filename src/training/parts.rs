@@ -142,7 +142,7 @@ impl Timing<'_> {
         let groups = step.groups.iter().map(|(count, shards)| (*count, shards.len())).collect::<Vec<_>>();
         let parts = self.workers.is_first().then(|| parts(&groups, bytes, &timings));
         let parts = self.workers.broadcast(parts)?;
-        parts.ok_or_else(|| Error::Failed("worker 0 has no timings".into()))
+        parts.ok_or_else(|| Error::Failed("worker 0 lacks timings".into()))
     }
 
     /// Returns two groups for each number of shards: a single shard, and as many shards as are computed at once.

@@ -150,7 +150,7 @@ impl WeightsFile {
         let size = begin.first_chunk::<LENGTH_BYTES>().map_or(0, |&size| u64::from_le_bytes(size));
         let start = usize::try_from(size).ok().and_then(|size| size.checked_add(LENGTH_BYTES));
         let start = start.filter(|&start| size > 0 && start <= self.length.min(MAX_HEADER_END));
-        let start = start.ok_or_else(|| invalid("it has no header"))?;
+        let start = start.ok_or_else(|| invalid("it lacks a header"))?;
         let header: Metadata = serde_json::from_slice(&self.bytes(LENGTH_BYTES..start)?)
             .map_err(|error| invalid(&format!("the header cannot be read: {error}")))?;
         match header.data_len().checked_add(start) {

@@ -152,7 +152,7 @@ fn read_foreign(
         (None, None) if adjacent.is_file() => (read_given_json(&adjacent, CONFIG)?, &adjacent),
         (None, None) if format.is_none() => {
             let problem =
-                "does not describe its model, and there is no config.json next to it; pass one with --config";
+                "does not describe its model, and config.json is not next to it; pass one with --config";
             return Err(Error::file(first, problem));
         }
         (None, None) => (json!({}), first),

@@ -71,7 +71,7 @@ impl Presence {
         })?;
         let (folder, shared) = created.unzip();
         let (folder, first_host, remedy) = workers.broadcast((folder, host(), remedy))?;
-        let folder = folder.ok_or_else(|| Error::Failed("worker 0 has no shared folder".into()))?;
+        let folder = folder.ok_or_else(|| Error::Failed("worker 0 lacks a shared folder".into()))?;
         let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
         let file = workers.agree(view.create_file(&first_host))?;
         workers.on_first(|| view.check_all())?;

@@ -139,7 +139,7 @@ fn incomplete_model_folders_name_the_missing_part() {
     fs::create_dir(dir.path().join("model")).unwrap();
     let intact = fs::read(peers.join("model.safetensors")).unwrap();
     fs::write(path("model.safetensors"), &intact).unwrap();
-    refuses(dir.path(), &["model"], &["does not describe its model, and there is no config.json next to it"]);
+    refuses(dir.path(), &["model"], &["does not describe its model, and config.json is not next to it"]);
     fs::copy(peers.join("config.json"), path("config.json")).unwrap();
 
     fs::write(path("model.safetensors"), &intact[..intact.len() - 5]).unwrap();

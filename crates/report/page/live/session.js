@@ -78,7 +78,7 @@ function inputRemark() {
   const sides = [["input", tokens.length, context], ["source", input.source?.length ?? 0, source_context]];
   const [tooLong] = sides.filter(([, time, context]) => context !== null && time > context);
   const problem = tooLong && `the ${tooLong[0]} of ${tooLong[1]} tokens is longer than the training context of ${tooLong[2]} tokens`;
-  if (problem && ends) return refused(`${problem}, beyond which there are no learned positions; shorten it`);
+  if (problem && ends) return refused(`${problem}, which is the number of learned positions; shorten it`);
   for (const [what, time, context] of sides) {
     const limit = Math.max(context ?? 0, MAX_TOKENS);
     if (time > limit) return refused(`this page reads at most ${limit} tokens, but the ${what} has ${time}; shorten the ${what}`);
