@@ -128,7 +128,9 @@ fn option(
         Some(value) => value,
         None if is_boolean(&key) => next(is_boolean_word).unwrap_or_else(|| "true".into()),
         None => next(|text| !text.starts_with("--")).ok_or_else(|| {
-            Error::Input(format!("--{name} lacks its value; use --{name} VALUE, the same as --set {key}=VALUE"))
+            Error::Input(format!(
+                "--{name} lacks its value; use --{name} VALUE, the same as --set {key}=VALUE"
+            ))
         })?,
     };
     let (Some(_), Some(value)) = (word.to_str(), value.to_str()) else {

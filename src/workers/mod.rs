@@ -1,6 +1,6 @@
 //! The workers of a run: the processes started by `mpirun` on one or more machines, or this process alone.
 //!
-//! Every worker computes a part of each step. An [all-reduce](Workers::sum) along a fixed tree gives all of them the
+//! Every worker computes a part of each step. An [all-reduce](Workers::all_reduce) along a fixed tree gives all of them the
 //! same bits. Only worker 0 writes files, shows progress and prints; messages of other workers go through it.
 //!
 //! | file | content |
