@@ -82,7 +82,8 @@ fn begin_tokens(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
     let known =
         |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
     let declared = companions.begin().map(known).filter(|ids| !ids.is_empty());
-    declared.unwrap_or_else(|| Vec::from_iter(vocabulary.begin()))
+    // The end token of a row or a text is not a start: a model may never have read it as an input.
+    declared.unwrap_or_else(|| Vec::from_iter(vocabulary.added_tokens()[0].first().copied()))
 }
 
 /// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed.

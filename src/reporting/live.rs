@@ -103,6 +103,13 @@ fn draws(largest: usize, sizes: Sizes) -> Value {
 /// Returns a vocabulary in the format of the page: the name of each token and, for GPT-2's byte-pair encoding, the
 /// merges. For other tokenizers, the page accepts token ids.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
+    let mut tokenizer = without_added_tokens(vocabulary);
+    let names = |ids: &[u32]| ids.iter().map(|&id| vocabulary.token(id)).collect::<Vec<_>>();
+    tokenizer["added"] = json!(vocabulary.added_tokens().map(names));
+    tokenizer
+}
+
+fn without_added_tokens(vocabulary: &Vocabulary) -> Value {
     let ids = 0..vocabulary.size() as u32;
     let names: Vec<_> = ids.clone().map(|id| vocabulary.token(id)).collect();
     let stored = json!(vocabulary);

@@ -118,7 +118,7 @@ fn samples_of(
         return (dataset.fingerprint() == fingerprint).then(Vec::new);
     }
     let are_texts = [&own.data, data].iter().all(|data| data.source() == Source::Text);
-    if are_texts && data.length < own.data.length.min(MIN_WINDOW) {
+    if are_texts && data.length.min(set.targets()) < own.data.length.min(MIN_WINDOW) {
         return Some(Vec::new());
     }
     let own = dataset_of(own, folder).ok().filter(|own| own.fingerprint() == fingerprint)?;

@@ -204,8 +204,9 @@ fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
 /// Returns the warnings before a run of `total` steps begins: about its data, and about keys that have no effect, or an
 /// unexpected one on the device `on`.
 pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -> Vec<String> {
-    let mut warnings = data::warnings(&config.data, dataset);
-    if config.run.start().is_none() {
+    let has_start = config.run.start().is_some();
+    let mut warnings = data::warnings(&config.data, dataset, has_start);
+    if !has_start {
         warnings.extend(data::vocabulary_warnings(&config.data, dataset));
     }
     warnings.extend(seen_warning(config, dataset));

@@ -263,6 +263,16 @@ fn unusable_options_are_refused_in_one_line() {
 }
 
 #[test]
+fn row_ends_are_not_starts() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("rows.csv"), "a,b\nb,c,a\na,b,c\nc,a\n".repeat(30)).unwrap();
+    small_run(dir.path(), &["data.path=rows.csv", "data.vocab=auto", "training.steps=2"], "run");
+    let output = run(dir.path(), &["generate", "run"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("the prompt is empty"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn unusable_prompts_and_runs_are_refused() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=2"], "run");

@@ -142,6 +142,13 @@ test("symbols with spaces need quotes only if ambiguous", () => {
   assert.deepEqual(ids(tokenizer, "place order"), [null, null]);
   assert.deepEqual(ids(tokenizer, "place pay"), [1, 0]);
   assert.deepEqual(ids(tokenizer, 'send the "pay"'), [null, null, 0]);
+  const places = new Tokenizer({ kind: "symbols", tokens: ["Up", "Up, up", "western"] });
+  assert.deepEqual(ids(places, "Up, up western"), [1, 2]);
+  assert.deepEqual(ids(places, "Up, western"), [0, 2]);
+  const numbers = new Tokenizer({ kind: "integers", tokens: Array.from({ length: 2000 }, (_, id) => String(id)) });
+  assert.deepEqual(ids(numbers, "1,234 5"), [1, 234, 5]);
+  assert.deepEqual(ids(numbers, "1,000 5"), [null, 5]);
+  assert.deepEqual(ids(numbers, "1,,5"), [null]);
   const letters = new Tokenizer({ kind: "symbols", tokens: ["A", "C"] });
   assert.deepEqual(ids(letters, '"A" "C" A'), [0, 1, 0]);
 });

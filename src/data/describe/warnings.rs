@@ -25,10 +25,12 @@ const MIN_WINDOWS: usize = 20;
 const MIN_TARGETS: usize = 1000;
 
 /// Returns warnings about a dataset that was loaded from `config`, such as too little data, validation samples that
-/// also occur in training, and tokens that training lacks. This takes several passes over the data.
-pub fn warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String> {
+/// also occur in training, and tokens that training lacks. A run that starts from a trained one (`has_start`) may know
+/// those tokens. This takes several passes over the data.
+pub fn warnings(config: &DataConfig, dataset: &Dataset, has_start: bool) -> Vec<String> {
     let Dataset { train, valid, .. } = dataset;
-    of(config, dataset, overlap::leaked(train, valid), overlap::unseen(dataset).len())
+    let unseen = if has_start { 0 } else { overlap::unseen(dataset).len() };
+    of(config, dataset, overlap::leaked(train, valid), unseen)
 }
 
 /// Returns the same as [`warnings`], given the number of leaked sequences and of tokens that training lacks.

@@ -58,7 +58,7 @@ impl Table<'_> {
             }
             self.read_header(&first.1, below, column);
         } else {
-            if !known.is_empty() {
+            if !known.is_empty() && column.is_none() {
                 let names = listed(known.iter().map(String::as_str));
                 self.reading.guesses.push(format!(
                     "{} does not have a header, so its columns are read in the order of the run: {names}",
@@ -199,7 +199,11 @@ impl Table<'_> {
         }
         index.ok_or_else(|| {
             let path = self.config.path.display();
-            let problem = format!("is not a column of {path}; the columns are {}", listed(&first.1));
+            let problem = format!(
+                "is not a column of {path}; the columns are {}, or, if the file lacks a header, set `data.column` to a \
+                 number",
+                listed(&first.1)
+            );
             Error::key("data.column", name, problem)
         })
     }

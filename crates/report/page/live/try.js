@@ -19,9 +19,25 @@ const textOf = (tokens) => (holdsIds() ? tokens.join(" ") : live.tokenizer.join(
  */
 const answerStart = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens.slice(0, 1) ?? []) : []);
 
+/**
+ * Returns the contents of a text field. Browsers replace each `\r\n` in a field by `\n`, which a run on Windows text
+ * reads as another sequence of tokens.
+ */
+function fieldText(id) {
+  const text = at(id).value;
+  return !holdsIds() && hasWindowsBreaks() ? text.replaceAll("\n", "\r\n") : text;
+}
+
+/** Returns true if most line breaks in the validation sequences are `\r\n`. */
+function hasWindowsBreaks() {
+  const texts = data.starts.map(({ tokens }) => live.tokenizer.join(tokens));
+  const count = (pattern) => texts.reduce((sum, text) => sum + (text.match(pattern)?.length ?? 0), 0);
+  return count(/\r\n/g) > count(/[^\r]\n/g);
+}
+
 /** Changes the input to the contents of both text fields. */
 function readFields() {
-  const texts = ["input-text", "input-source"].map((id) => at(id).value);
+  const texts = ["input-text", "input-source"].map(fieldText);
   const longest = Math.max(...texts.map((text) => text.length));
   const isLong = longest > MAX_CHARACTERS;
   const [answer, source] = texts.map((text) => (isLong ? [] : tokenized(text)));
@@ -142,6 +158,10 @@ function startTry() {
   at("source-field").hidden = !live.config.encoder_decoder;
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
+  const [before, after] = live.tokenizer.added.map((tokens) => tokens.join(""));
+  at("added-tokens").hidden = before + after === "";
+  const sides = [before && `begins with ${before}`, after && `ends with ${after}`].filter(Boolean).join(" and ");
+  at("added-tokens").replaceChildren(`This page reads the input as typed. Elsewhere, a text for this model ${sides}; type these tokens for the same predictions.`);
   // Tokenizers of this kind can only decode.
   at("as-ids").disabled = at("as-ids").checked = live.tokenizer.kind === "ids";
   at("as-ids").addEventListener("change", () => {

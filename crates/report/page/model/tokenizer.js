@@ -3,12 +3,13 @@
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
   /**
-   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any}} stored `merges` and `special` for
-   * byte pairs only
+   * @param {{kind: string, tokens: string[], pieces?: any, merges?: any, special?: any, added?: string[][]}} stored
+   * `merges` and `special` for byte pairs only; `added` holds the tokens that the program adds before and after a text
    */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;
+    this.added = stored.added ?? [[], []];
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
@@ -39,6 +40,16 @@ class Tokenizer {
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
+    const whole = this.encodeWords(text);
+    if (!text.includes(",") || whole.every(({ id }) => id !== null) || hasUnclearComma(text, this.kind)) return whole;
+    // Commas separate tokens if the text cannot be read otherwise.
+    const split = this.encodeWords(text.replaceAll(",", " "));
+    const unknown = (tokens) => tokens.filter(({ id }) => id === null).length;
+    return unknown(split) < unknown(whole) ? split : whole;
+  }
+
+  /** Encodes words between spaces. */
+  encodeWords(text) {
     if (this.phrases.length > 0 || (this.kind === "symbols" && text.includes('"'))) return this.encodePhrases(text);
     return pieces(text, /\P{White_Space}+/gu, (word, start) => this.word(word, start)).flat();
   }
@@ -77,21 +88,23 @@ class Tokenizer {
     return { id: id ?? null, text: part, start, end: start + part.length };
   }
 
-  /** Returns the tokens of a word between two spaces. Commas separate tokens unless a comma is a token itself. */
+  /** Returns the tokens of a word between two spaces: one token, or its characters if each is a symbol. */
   word(word, start) {
-    const parts = (pattern) => pieces(word, pattern, (part, at) => this.found(part, start + at));
-    const isKnown = (found) => found.length > 0 && found.every(({ id }) => id !== null);
     const unsplit = [this.found(word, start)];
-    if (isKnown(unsplit)) return unsplit;
     // Symbols of one character need no spaces, but integers do: `11` is never `1 1`.
-    const split = (text, at) => (this.kind === "integers" ? [] : pieces(text, /./gsu, (part, from) => this.found(part, at + from)));
-    const symbols = split(word, start);
-    if (isKnown(symbols)) return symbols;
-    return parts(/[^,]+/gu).flatMap((found) => {
-      const within = found.id === null ? split(found.text, found.start) : [];
-      return isKnown(within) ? within : [found];
-    });
+    if (unsplit[0].id !== null || this.kind === "integers") return unsplit;
+    const symbols = pieces(word, /./gsu, (part, at) => this.found(part, start + at));
+    return symbols.every(({ id }) => id !== null) ? symbols : unsplit;
   }
+}
+
+/** Returns true if a comma is not a clear separator: before an empty value, or in `1,000` of an integer vocabulary. */
+function hasUnclearComma(text, kind) {
+  const isGrouped = (word) => {
+    const groups = word.split(",").slice(1);
+    return groups.length > 0 && groups.every((group) => /^\d{3}$/.test(group)) && groups.some((group) => group.startsWith("0"));
+  };
+  return kind === "integers" && (/(?:^|,)\s*,/u.test(text) || words(text).some(isGrouped));
 }
 
 const words = (text) => text.split(/\p{White_Space}+/u).filter((word) => word !== "");

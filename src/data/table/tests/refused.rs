@@ -92,7 +92,7 @@ fn errors_name_columns_that_cannot_be_read() {
         ),
         (
             refused("a.csv", "a,c\n3,4\n", column_b),
-            "`data.column` = b is not a column of FILE; the columns are a, c",
+            "`data.column` = b is not a column of FILE; the columns are a, c, or, if",
         ),
         (
             refused("a.csv", "1\n2\n3\n", as_is),

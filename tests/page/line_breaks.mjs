@@ -1,0 +1,30 @@
+// Edits the input of a page whose run was trained on text with Windows line breaks, and restores it.
+//
+//     node tests/page/line_breaks.mjs CHROMIUM REPORT
+//
+// Exits like explore.mjs.
+
+import assert from "node:assert/strict";
+import { pathToFileURL } from "node:url";
+import { launch } from "./browser.mjs";
+
+const [chromium, report] = process.argv.slice(2);
+const page = await launch(chromium);
+await page.open(pathToFileURL(report).href);
+
+const tokens = () => page.value("input.tokens.join()");
+const before = await tokens();
+const returns = await page.value("live.tokenizer.ids.get('\\r')");
+assert.ok(before.split(",").includes(String(returns)), "the input has carriage returns");
+const set = (text) => page.value(`(() => {
+  const field = document.getElementById("input-text");
+  field.value = ${text};
+  field.dispatchEvent(new Event("input"));
+})()`);
+await set("field.value + 'b'");
+assert.notEqual(await tokens(), before);
+await set("field.value.slice(0, -1)");
+assert.equal(await tokens(), before, "restored text has the same tokens");
+assert.deepEqual(page.problems, []);
+await page.close();
+console.log("4 checks of line breaks");
