@@ -233,11 +233,11 @@ fn unusable_options_are_refused_in_one_line() {
         ),
         (
             &["generate", "run", "--prompt", "3", "--max-new", endless, "--json"],
-            "new tokens fit into memory; lower",
+            "fit into memory; lower either number",
         ),
         (
             &["generate", "run", "--prompt", "3", "--samples", endless, "--json"],
-            "new tokens fit into memory; lower",
+            "fit into memory; lower either number",
         ),
         (
             &["generate", "run", "--prompt", "3", "--samples", "2", "--max-new", endless],

@@ -39,7 +39,7 @@ const views = [
   [["theme", "size", "chosen", "x", "y"], drawDots],
   [["sort"], drawTable],
   [["sort", "chosen"], () => markRow(at("trials"), state.chosen)],
-  [["chosen"], read],
+  [["chosen"], drawReading],
 ];
 
 function update(changes) {
