@@ -64,7 +64,7 @@ async function exploreNumbers() {
 }
 
 async function exploreHostile() {
-  for (const [text, words] of [[`""`, "is empty"], [`"  ,, "`, "is empty"], [`"1 😀 2"`, "😀"], [`"1 \\u0633\\u0644\\u0627\\u0645"`, "سلام"], [`"1 <img src=x>"`, "<img"], [`"-1"`, "-1"]]) {
+  for (const [text, words] of [[`""`, "is empty"], [`"  ,, "`, ",,"], [`"1 😀 2"`, "😀"], [`"1 \\u0633\\u0644\\u0627\\u0645"`, "سلام"], [`"1 <img src=x>"`, "<img"], [`"-1"`, "-1"]]) {
     await type(`"1 2"`);
     await answered(2);
     await type(text);
