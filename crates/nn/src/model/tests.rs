@@ -98,7 +98,7 @@ fn mismatched_inputs_are_rejected() {
     assert!(refused(&answers, inputs([1, 2], None)).contains("needs a source"));
     let mut two = inputs([1, 2], source);
     two.tokens = Tensor::zeros([2, 3], &Default::default());
-    assert_eq!(refused(&answers, two), "there are 1 sources, but 2 answers");
+    assert_eq!(refused(&answers, two), "the number of sources is 1, but the number of answers is 2");
 }
 
 #[test]
