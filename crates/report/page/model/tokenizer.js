@@ -3,7 +3,7 @@
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
   /**
-   * @param {{kind: string, tokens: string[], pieces?: any, merges?: any, special?: any, added?: string[][]}} stored
+   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, added?: string[][]}} stored
    * `merges` and `special` for byte pairs only; `added` holds the tokens that the program adds before and after a text
    */
   constructor(stored) {
