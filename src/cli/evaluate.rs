@@ -196,17 +196,15 @@ fn warn_of_seen(run: &OpenedRun, scored: Scored, is_own: bool, dataset: &Dataset
         // `train` reported missing files, and runs are often shared without the runs that they start from.
         found.unchecked.retain(|unchecked| matches!(unchecked, Unchecked::Changed(_)));
     }
-    let gaps = found.gaps(trained);
     if found.sequences > 0 {
         let all = counted(set.len(), "sequence");
         let seen = thousands(found.sequences as f64);
-        let not_counted =
-            gaps.map_or_else(String::new, |gaps| format!("; {gaps}, so the number may be higher"));
+        let uncounted = found.uncounted(trained);
         warn(&format!(
             "warning: {trained} was trained on {seen} of the {all}, so the score does not measure \
-             generalisation{not_counted}"
+             generalisation{uncounted}"
         ));
-    } else if let Some(gaps) = gaps {
+    } else if let Some(gaps) = found.gaps(trained) {
         warn(&format!("warning: {gaps}, so the scored sequences may be training data"));
     }
 }

@@ -72,6 +72,11 @@ impl TrainedOn {
         let reasons: Vec<String> = self.unchecked.iter().map(describe).collect();
         (!reasons.is_empty()).then(|| reasons.join(" and "))
     }
+
+    /// Returns the addition to a message with the number of sequences; empty if all data was compared.
+    pub fn uncounted(&self, runs: &str) -> String {
+        self.gaps(runs).map_or_else(String::new, |gaps| format!("; {gaps}, so the number may be higher"))
+    }
 }
 
 /// Returns how many sequences of `set`, a set of `dataset`, the runs of a lineage were trained on, without its first

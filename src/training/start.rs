@@ -185,19 +185,18 @@ fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
         _ => "the run that this run starts from or a run before it",
     };
     let found = trained_on(&lineage, 0, &config.data, dataset, &dataset.valid);
-    let gaps = found.gaps(runs);
     if found.sequences == 0 {
-        let gaps = gaps?;
+        let gaps = found.gaps(runs)?;
         return Some(format!(
             "{gaps}, so the validation set may contain sequences of the training set of {runs}"
         ));
     }
-    let not_counted = gaps.map_or_else(String::new, |gaps| format!("; {gaps}, so the number may be higher"));
     Some(format!(
         "{} of {} were in the training set of {runs}, so the validation loss says little about new \
-         sequences{not_counted}",
+         sequences{}",
         thousands(found.sequences as f64),
-        counted(dataset.valid.len(), "validation sequence")
+        counted(dataset.valid.len(), "validation sequence"),
+        found.uncounted(runs)
     ))
 }
 

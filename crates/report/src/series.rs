@@ -91,14 +91,18 @@ pub(crate) fn smooth(points: &[Point], edge: f64) -> Option<(u64, Vec<Point>)> {
     Some((window as u64, fitted.collect()))
 }
 
+/// Returns true if a picture clips a finite value above `edge`.
+pub(crate) fn is_clipped(points: &[Point], edge: f64) -> bool {
+    points.iter().any(|point| point.value.is_finite() && point.value > edge)
+}
+
 /// Returns the series of the individual steps and, if there are many, of the smoothed curve. The picture clips values
 /// above `edge`.
 pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
     match smooth(points, edge) {
         None => vec![Series::new(name, BLUE, Mark::Line(2.0), values(points))],
         Some((window, smoothed)) => {
-            let is_clipped = points.iter().any(|point| point.value.is_finite() && point.value > edge);
-            let clipped = if is_clipped { " after clipping" } else { "" };
+            let clipped = if is_clipped(points, edge) { " after clipping" } else { "" };
             let name = format!("{name}, smoothed over {}{clipped}", counted(window as usize, "step"));
             vec![
                 Series::new("individual steps", pale(BLUE), Mark::Line(0.75), values(points)),

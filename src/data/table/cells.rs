@@ -33,17 +33,8 @@ struct Parts<'s> {
 impl<'s> Parts<'s> {
     /// Splits cells by a separator, or at white space if there is none.
     fn of(symbols: &[&'s str], separator: Option<char>) -> Self {
-        let split = |cell: &&'s str| -> Vec<&'s str> {
-            match separator {
-                Some(separator) => {
-                    cell.split(separator).map(str::trim).filter(|part| !part.is_empty()).collect()
-                }
-                None => cell.split_whitespace().collect(),
-            }
-        };
-        let lists = symbols.iter().map(|cell| (*cell, split(cell))).filter(|(_, parts)| parts.len() > 1);
-        let lists: Vec<(&str, Vec<&str>)> =
-            lists.filter(|(_, parts)| separator != Some(',') || !is_grouped_number(parts)).collect();
+        let lists = symbols.iter().map(|cell| (*cell, split(cell, separator)));
+        let lists: Vec<(&str, Vec<&str>)> = lists.filter(|(_, parts)| parts.len() > 1).collect();
         let count = lists.iter().map(|(_, parts)| parts.len()).sum::<usize>();
         let parts: HashSet<&str> = lists.iter().flat_map(|(_, parts)| parts.iter().copied()).collect();
         let unit = if parts.iter().all(|part| part.parse::<i64>().is_ok()) { "integer" } else { "word" };
@@ -71,11 +62,21 @@ impl<'s> Parts<'s> {
     }
 }
 
+/// Splits a cell by a separator, or at white space if there is none. A number with commas has one part.
+fn split(cell: &str, separator: Option<char>) -> Vec<&str> {
+    let Some(separator) = separator else { return cell.split_whitespace().collect() };
+    if !cell.contains(separator) {
+        return Vec::new();
+    }
+    let parts: Vec<&str> = cell.split(separator).map(str::trim).filter(|part| !part.is_empty()).collect();
+    let is_number = separator == ',' && parts.len() > 1 && is_grouped_number(&parts);
+    if is_number { vec![cell] } else { parts }
+}
+
 /// Returns true for the parts of a number with thousands separators or a decimal comma.
 fn is_grouped_number(parts: &[&str]) -> bool {
     let is_digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let is_first = parts[0].trim_start_matches(['-', '+']);
-    is_digits(&is_first)
+    is_digits(&parts[0].trim_start_matches(['-', '+']))
         && (parts.len() == 2 || parts[1..].iter().all(|part| is_digits(part) && part.len() == 3))
 }
 
@@ -92,14 +93,16 @@ impl Table<'_> {
     /// become a token.
     pub(super) fn refuse_texts(&self, encoder: &Encoder<'_>) -> Result<()> {
         let Some(symbols) = Self::symbols(encoder) else { return Ok(()) };
+        if 2 * symbols.len() <= self.ids.len() || self.ids.len() < 3 {
+            return Ok(());
+        }
         // Advice for quoted lines sets these symbols.
         let is_chosen = self.config.values == Values::Symbols;
         let is_text = |symbol: &&&str| {
-            let lists = SEPARATORS.into_iter().map(|separator| Parts::of(&[**symbol], Some(separator)).mean);
-            symbol.split_whitespace().count() > 2 || !is_chosen && lists.fold(0.0, f64::max) > 2.0
+            let is_list = || SEPARATORS.into_iter().any(|separator| split(symbol, Some(separator)).len() > 2);
+            split(symbol, None).len() > 2 || !is_chosen && is_list()
         };
-        let texts = symbols.iter().filter(is_text).count();
-        if 2 * texts <= symbols.len() || 2 * symbols.len() <= self.ids.len() || self.ids.len() < 3 {
+        if 2 * symbols.iter().filter(is_text).count() <= symbols.len() {
             return Ok(());
         }
         let example = symbols.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
@@ -122,12 +125,11 @@ impl Table<'_> {
         let Some(symbols) = Self::symbols(encoder) else { return };
         let weak = WEAK_SEPARATORS.into_iter().map(|separator| Parts::of(&symbols, Some(separator)));
         let lists = SEPARATORS.into_iter().map(|separator| Parts::of(&symbols, Some(separator)));
-        let splits = std::iter::once(Parts::of(&symbols, None))
+        let mut splits = std::iter::once_with(|| Parts::of(&symbols, None))
             .chain(lists)
             .chain(weak.filter(|split| split.mean > 3.0))
-            .chain([Parts::of_characters(&symbols)]);
-        let Some(Parts { cells, parts, unit, .. }) =
-            splits.into_iter().find(|split| split.are_sequences(&symbols))
+            .chain(std::iter::once_with(|| Parts::of_characters(&symbols)));
+        let Some(Parts { cells, parts, unit, .. }) = splits.find(|split| split.are_sequences(&symbols))
         else {
             return;
         };

@@ -25,11 +25,13 @@ const answerStart = () => (live.config.encoder_decoder ? (data.starts[0]?.tokens
  */
 function fieldText(id) {
   const text = at(id).value;
-  return !holdsIds() && hasWindowsBreaks() ? text.replaceAll("\n", "\r\n") : text;
+  return !holdsIds() && hasWindowsBreaks ? text.replaceAll("\n", "\r\n") : text;
 }
 
-/** Returns true if most line breaks in the validation sequences are `\r\n`. */
-function hasWindowsBreaks() {
+/** True if most line breaks in the validation sequences are `\r\n`. */
+let hasWindowsBreaks = false;
+
+function findWindowsBreaks() {
   const texts = data.starts.map(({ tokens }) => live.tokenizer.join(tokens));
   const count = (pattern) => texts.reduce((sum, text) => sum + (text.match(pattern)?.length ?? 0), 0);
   return count(/\r\n/g) > count(/[^\r]\n/g);
@@ -154,6 +156,7 @@ function startFrom(number) {
 let startIndex = -1;
 
 function startTry() {
+  hasWindowsBreaks = findWindowsBreaks();
   at("try").hidden = false;
   at("source-field").hidden = !live.config.encoder_decoder;
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");

@@ -11,7 +11,7 @@ use super::{Page, PageWithDerived, colors};
 use crate::draw::{HeatMap, binned, extremes};
 use crate::reading::{AttentionKind, Reading};
 use crate::scores::known;
-use crate::series::{Point, smooth};
+use crate::series::{Point, is_clipped, smooth};
 
 /// The number of quantization steps for the square root of a weight, which is stored in a byte. The root resolves the
 /// small weights of a long sequence; the error of large weights is at most 0.004.
@@ -65,8 +65,7 @@ pub(super) fn data(mut page: Page) -> String {
     };
     let (range, rates_end) = (page.loss.losses(), page.loss.rates_end());
     let (window, smoothed) = smooth(&page.loss.training, range.end).unwrap_or_default();
-    let is_clipped =
-        page.loss.training.iter().any(|point| point.value.is_finite() && point.value > range.end);
+    let smoothed_is_clipped = is_clipped(&page.loss.training, range.end);
     let loss = &mut page.loss;
     for curve in [&mut loss.training, &mut loss.objective, &mut loss.validation, &mut loss.learning_rate] {
         *curve = thinned(curve);
@@ -78,7 +77,7 @@ pub(super) fn data(mut page: Page) -> String {
     // counts the omitted sequences.
     let derived = json!({
         "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
-        "smoothed": thinned(&smoothed), "window": window, "smoothed_is_clipped": is_clipped, "layers": layers, "maps": maps,
+        "smoothed": thinned(&smoothed), "window": window, "smoothed_is_clipped": smoothed_is_clipped, "layers": layers, "maps": maps,
         "left_out": all - page.readings.len(),
         "film": film, "model": model, "model_missing": model_missing, "starts": starts,
     });
