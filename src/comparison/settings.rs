@@ -251,9 +251,10 @@ impl Comparison {
             if excluded > 0 {
                 let of = counted(setting.runs, "run");
                 sentences.push(format!(
-                    "{}: {excluded} of {of} did not end with a finite loss and {} excluded",
+                    "{}: {excluded} of {of} {} excluded, because {} diverged, did not end or was never validated",
                     setting.short_name(number),
-                    if excluded == 1 { "is" } else { "are" }
+                    if excluded == 1 { "is" } else { "are" },
+                    if excluded == 1 { "it" } else { "each of them" }
                 ));
             }
         }

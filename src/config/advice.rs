@@ -44,17 +44,23 @@ impl TrainingConfig {
         warnings
     }
 
+    /// Returns the settings for training at another learning rate, as values of `--set`.
+    pub fn rate_settings(&self, rate: &str) -> Vec<String> {
+        let mut settings = vec![format!("training.learning_rate={rate}")];
+        let is_below = |rate: f64| self.min_learning_rate >= rate;
+        if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(is_below) {
+            settings.push("training.min_learning_rate=0".to_string());
+        }
+        settings
+    }
+
     /// Returns advice after a divergence, as a sentence that suggests options for smaller steps.
     pub fn divergence_advice(&self) -> String {
         let rate = format!(
             "{:.0e}",
             (self.learning_rate / 10.0).min(self.optimizer.usual_rate()).max(f64::MIN_POSITIVE)
         );
-        let mut keys = vec![format!("training.learning_rate={rate}")];
-        let min_rate = self.min_learning_rate;
-        if self.schedule != ScheduleKind::Constant && rate.parse().is_ok_and(|rate: f64| min_rate >= rate) {
-            keys.push("training.min_learning_rate=0".to_string());
-        }
+        let mut keys = self.rate_settings(&rate);
         if self.max_gradient_norm == 0.0 || self.max_gradient_norm > 1.0 {
             keys.push("training.max_gradient_norm=1".to_string());
         }

@@ -64,6 +64,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         check_start(&folder, &state, config)?;
         let setup = Setup::new(config, control, folder, dataset, description);
         let folder = &setup.folder;
+        let previous_epoch = previous_epoch(&state, &setup);
         let read = || {
             let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
             let history = History::open(&folder.metrics(), part, !workers.is_first())?;
@@ -94,7 +95,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         if state.step == 0 {
             setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         } else if let Some(last) = history.last(Split::Train) {
-            let changes = changes(last, &setup.schedule, setup.steps_per_epoch);
+            let changes = changes(last, &setup.schedule, [previous_epoch, setup.steps_per_epoch]);
             changes.iter().for_each(|change| log::info!("{change}"));
         }
         let at_once = at_once::<B>(shards.own.len(), shards_per_pass(&trainee));
@@ -258,8 +259,25 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Describes what changes for a run that resumes after its `last` logged step: the learning rate or the epoch.
-fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<String> {
+/// Returns the number of steps per epoch before the run was resumed.
+fn previous_epoch(state: &State, setup: &Setup) -> usize {
+    let mut training = setup.config.training.clone();
+    let keys = [
+        ("training.batch_size", &mut training.batch_size),
+        ("training.accumulate", &mut training.accumulate),
+    ];
+    for (key, value) in keys {
+        let before = state.training.get(key).and_then(toml::Value::as_integer);
+        // A checkpoint can be edited, so its sizes can be invalid.
+        *value = before.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0).unwrap_or(*value);
+    }
+    training.steps_per_epoch(setup.dataset.train.len().div_ceil(training.batch_size))
+}
+
+/// Describes what changes for a run that resumes after its `last` logged step: the learning rate or the epoch. `epochs`
+/// are the numbers of steps per epoch, before and now.
+fn changes(last: &Row, schedule: &Schedule, epochs: [usize; 2]) -> Vec<String> {
+    let [previous_epoch, steps_per_epoch] = epochs;
     let mut changes = Vec::new();
     let rate = schedule.at(last.step.saturating_sub(1));
     if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
@@ -284,6 +302,13 @@ fn changes(last: &Row, schedule: &Schedule, steps_per_epoch: usize) -> Vec<Strin
             last.step,
             last.epoch,
             thousands((last.epoch.max(epoch) * steps_per_epoch) as f64)
+        ));
+    } else if steps_per_epoch != previous_epoch {
+        changes.push(format!(
+            "an epoch now takes {} instead of {}, so compare rows before and after step {} by `tokens`",
+            counted(steps_per_epoch, "step"),
+            thousands(previous_epoch as f64),
+            last.step
         ));
     }
     changes

@@ -92,17 +92,24 @@ impl Budget {
         }
     }
 
-    /// Sets the warm-up and the cool-down of a config for a run of `steps` steps. Values below 1 are fractions of the
+    /// Sets the warm-ups and the cool-down of a config for a run of `steps` steps. Values below 1 are fractions of the
     /// run and stay as they are. Values in steps are scaled by the ratio of `steps` to a full run: of `base` for its
     /// own values, and of `config` for values of keys in `search`.
     pub fn scale_ramps(&self, base: &Config, config: &mut Config, search: &Table, steps: usize) {
         let [of_base, own] = [base, &*config].map(|config| self.steps_to(config, self.full) as f64);
         let training = &mut config.training;
+        let scaled = |key: &str, length: f64| {
+            let full = if search.contains_key(key) { own } else { of_base };
+            (length * steps as f64 / full).round().max(1.0)
+        };
         let ramps =
             [("training.warmup", &mut training.warmup), ("training.cooldown", &mut training.cooldown)];
         for (key, length) in ramps.into_iter().filter(|(_, length)| **length >= 1.0) {
-            let full = if search.contains_key(key) { own } else { of_base };
-            *length = (*length * steps as f64 / full).round().max(1.0);
+            *length = scaled(key, *length);
+        }
+        if training.momentum_warmup > 0 {
+            training.momentum_warmup =
+                scaled("training.momentum_warmup", training.momentum_warmup as f64) as usize;
         }
         // If both ramps together fill the run and are rounded up, they are one step too long.
         let [warmup, cooldown] = training.ramps(steps);
@@ -111,10 +118,9 @@ impl Budget {
         }
     }
 
-    /// Returns the number of steps between logged training losses, so that a trial logs as often per sequence as the
-    /// config.
-    pub fn log_every(&self, base: &Config, config: &Config) -> usize {
-        self.steps_to(config, self.sequences(base, base.training.log_every))
+    /// Returns the number of steps of `config` that see as many sequences as `interval` steps of `base`; 0 stays 0.
+    pub fn scale_interval(&self, base: &Config, config: &Config, interval: usize) -> usize {
+        if interval == 0 { 0 } else { self.steps_to(config, self.sequences(base, interval)) }
     }
 
     /// Returns the number of sequences that a trial of `config` has seen at each rung. A trial reaches the first rung

@@ -170,7 +170,8 @@ impl Outline {
         let steps = self.budget.steps(&config);
         config.training.validate_at = self.budget.validate_at(&config);
         config.training.validate_every = self.budget.steps_to(&config, self.budget.interval);
-        config.training.log_every = self.budget.log_every(&self.base, &config);
+        config.training.log_every =
+            self.budget.scale_interval(&self.base, &config, self.base.training.log_every);
         self.budget.scale_ramps(&self.base, &mut config, &self.tune.search, steps);
         (config.training.steps, config.training.epochs) = (Some(steps), None);
         // A time limit would make the end of a trial depend on the speed of the machine.
@@ -189,6 +190,14 @@ impl Outline {
         let mut config = config.clone();
         let steps = self.budget.steps_to(&config, self.budget.full);
         self.budget.scale_ramps(&self.base, &mut config, &self.tune.search, steps);
+        // `patience` counts validations, so they must follow as many sequences as in the config's own run.
+        let scaled = |interval| self.budget.scale_interval(&self.base, &config, interval);
+        let own = &self.base.training;
+        let [validate_every, checkpoint_every, log_every] =
+            [own.validate_every, own.checkpoint_every, own.log_every].map(scaled);
+        let training = &mut config.training;
+        (training.validate_every, training.checkpoint_every) = (validate_every, checkpoint_every);
+        training.log_every = log_every;
         if self.tune.method() == Method::Recipe {
             config.training.patience = self.patience;
         }

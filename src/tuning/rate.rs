@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::statistics::{mean, median};
 use crate::backend::Device;
-use crate::config::Config;
+use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;
 use crate::error::Result;
 use crate::training::train_briefly;
@@ -80,10 +80,11 @@ pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSwee
 
 impl Verdict {
     /// Returns the result in one line, with a remedy if no rate is suggested.
-    pub fn describe(self) -> String {
+    pub fn describe(self, training: &TrainingConfig) -> String {
         match self {
             Self::Minimum { rate, suggested } => {
-                format!("the loss is lowest at {rate:.1e}; train with {suggested:.1e}")
+                let settings = training.rate_settings(&format!("{suggested:.1e}")).join(" --set ");
+                format!("the loss is lowest at {rate:.1e}; train with --set {settings}")
             }
             Self::NeverFalls => format!(
                 "the curve has no minimum: no rate from {MIN_RATE:e} to {MAX_RATE:e} lowers the loss by more \
@@ -184,7 +185,11 @@ mod tests {
         // A fall of a tenth is significant without noise, but not with noise five times as large.
         assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
         assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
-        assert!(Verdict::NeverRises.describe().contains("no minimum"));
+        let default = TrainingConfig::default();
+        assert!(Verdict::NeverRises.describe(&default).contains("no minimum"));
+        let low = Verdict::Minimum { rate: 5e-4, suggested: 5e-5 };
+        let advice = "train with --set training.learning_rate=5.0e-5 --set training.min_learning_rate=0";
+        assert!(low.describe(&default).ends_with(advice), "the schedule would rise to its minimum");
         assert_eq!(judge(&[], &[], &[], true), Verdict::NeverFalls);
     }
 }

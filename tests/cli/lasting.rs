@@ -91,6 +91,17 @@ fn epochs_never_decrease_when_batches_shrink() {
 }
 
 #[test]
+fn another_epoch_length_in_the_first_epoch_logs_a_notice() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=10"], "run");
+    let sets = ["--set", "training.steps=12", "--set", "training.batch_size=4"];
+    let resumed = resume(dir.path(), "run").args(sets).output().unwrap();
+    let stderr = without_data_warnings(&resumed.stderr);
+    let notice = "notice: an epoch now takes 24 steps instead of 12, so compare rows before and after step 10";
+    assert!(resumed.status.success() && stderr.contains(notice), "{stderr}");
+}
+
+#[test]
 fn patience_counts_rarely_logged_training_losses() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.monitor=train_loss", "training.patience=2", "training.min_delta=100"];

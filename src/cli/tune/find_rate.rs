@@ -34,7 +34,7 @@ pub(super) fn find_rate(
     if args.json {
         print_json_line(&sweep);
     } else {
-        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
+        say(&format!("{}: {}", config.name(), sweep.verdict.describe(&config.training)));
         say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
     }
     Ok(ExitCode::SUCCESS)

@@ -134,7 +134,12 @@ fn warmup_and_logging_scale_with_trial_length() {
         let (steps, full) = (budget.steps(&trial), budget.steps_to(&trial, budget.full));
         assert_eq!(ramps(&budget, &trial, "", steps)[0], warmup);
         assert_eq!(ramps(&budget, &trial, "", full)[0], 4.0 * warmup);
-        assert_eq!(budget.log_every(&base, &trial), log_every);
+        assert_eq!(budget.scale_interval(&base, &trial, base.training.log_every), log_every);
+        assert_eq!(budget.scale_interval(&base, &trial, 0), 0);
+        trial.training.momentum_warmup = 400;
+        let mut scaled = trial.clone();
+        budget.scale_ramps(&base, &mut scaled, &toml::Table::new(), steps);
+        assert_eq!(scaled.training.momentum_warmup, 2 * warmup as usize);
         // A searched warm-up depends on the length of the trial alone: a quarter of a full run.
         assert_eq!(ramps(&budget, &trial, "\"training.warmup\" = [200]", steps)[0], 50.0);
         trial.training.warmup = 0.05;
