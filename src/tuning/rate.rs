@@ -80,11 +80,10 @@ pub fn sweep(config: &Config, dataset: &Dataset, on: &Device) -> Result<RateSwee
 
 impl Verdict {
     /// Returns the result in one line, with a remedy if no rate is suggested.
-    pub fn describe(self, training: &TrainingConfig) -> String {
+    pub fn describe(self) -> String {
         match self {
             Self::Minimum { rate, suggested } => {
-                let settings = training.rate_settings(&format!("{suggested:.1e}")).join(" --set ");
-                format!("the loss is lowest at {rate:.1e}; train with --set {settings}")
+                format!("the loss is lowest at {rate:.1e}; train with {suggested:.1e}")
             }
             Self::NeverFalls => format!(
                 "the curve has no minimum: no rate from {MIN_RATE:e} to {MAX_RATE:e} lowers the loss by more \
@@ -94,6 +93,19 @@ impl Verdict {
                 "the curve has no minimum: the loss still falls at a rate of {MAX_RATE:e}, possibly because \
                  clipping limits the steps; try a larger `training.max_gradient_norm`"
             ),
+        }
+    }
+}
+
+impl RateSweep {
+    /// Returns the options that train with the suggested rate, if there is one. A schedule must not end above it.
+    pub fn options(&self, training: &TrainingConfig) -> Option<String> {
+        match self.verdict {
+            Verdict::Minimum { suggested, .. } => {
+                let settings = training.rate_settings(&format!("{suggested:.1e}"));
+                Some(format!("--set {}", settings.join(" --set ")))
+            }
+            Verdict::NeverFalls | Verdict::NeverRises => None,
         }
     }
 }
@@ -185,11 +197,18 @@ mod tests {
         // A fall of a tenth is significant without noise, but not with noise five times as large.
         assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
         assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
-        let default = TrainingConfig::default();
-        assert!(Verdict::NeverRises.describe(&default).contains("no minimum"));
-        let low = Verdict::Minimum { rate: 5e-4, suggested: 5e-5 };
-        let advice = "train with --set training.learning_rate=5.0e-5 --set training.min_learning_rate=0";
-        assert!(low.describe(&default).ends_with(advice), "the schedule would rise to its minimum");
+        assert!(Verdict::NeverRises.describe().contains("no minimum"));
+    }
+
+    #[test]
+    fn suggested_rate_below_the_minimum_lowers_it() {
+        let options = |suggested| {
+            let verdict = Verdict::Minimum { rate: 10.0 * suggested, suggested };
+            RateSweep { points: Vec::new(), verdict }.options(&TrainingConfig::default()).unwrap()
+        };
+        assert_eq!(options(2e-3), "--set training.learning_rate=2.0e-3");
+        let both = "--set training.learning_rate=5.0e-5 --set training.min_learning_rate=0";
+        assert_eq!(options(5e-5), both, "the default schedule ends at 1e-4");
         assert_eq!(judge(&[], &[], &[], true), Verdict::NeverFalls);
     }
 }

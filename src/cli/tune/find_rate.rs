@@ -34,7 +34,10 @@ pub(super) fn find_rate(
     if args.json {
         print_json_line(&sweep);
     } else {
-        say(&format!("{}: {}", config.name(), sweep.verdict.describe(&config.training)));
+        say(&format!("{}: {}", config.name(), sweep.verdict.describe()));
+        if let Some(options) = sweep.options(&config.training) {
+            say(&format!("  options   {options}"));
+        }
         say(&format!("  picture   {}", folder.plots().join("rate_finder.png").display()));
     }
     Ok(ExitCode::SUCCESS)
