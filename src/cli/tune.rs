@@ -92,7 +92,9 @@ impl Prepared {
     /// Prints the warnings about the config, and the warnings and notices about the plan of its study.
     fn print_warnings(&self, outline: &Outline, candidates: &[Candidate]) {
         let unused = outline.keys_without_effect(candidates, &self.dataset);
-        let config_warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let mut config_warnings = warnings(&self.config, &self.dataset, outline.steps(), &self.device);
+        let effective = outline.effective_in_trials(candidates, &self.dataset);
+        config_warnings.retain(|warning| !effective.contains(warning));
         let warnings = unused.iter().chain(&outline.warnings).chain(&config_warnings);
         warnings.for_each(|warning| warn(&format!("warning: {warning}")));
         outline.notices.iter().for_each(|notice| warn(&format!("notice: {notice}")));

@@ -1,6 +1,7 @@
 //! Advice about keys of `[training]` with unintended effects.
 
 use super::{OptimizerKind, ScheduleKind, TrainingConfig};
+use crate::choice::Choice;
 use crate::numbers::counted;
 
 impl TrainingConfig {
@@ -63,6 +64,9 @@ impl TrainingConfig {
         let mut keys = self.rate_settings(&rate);
         if self.max_gradient_norm == 0.0 || self.max_gradient_norm > 1.0 {
             keys.push("training.max_gradient_norm=1".to_string());
+        }
+        if self.weight_decay > 1.0 && self.optimizer.keys().contains(&"weight_decay") {
+            keys.push("training.weight_decay=0.1".to_string());
         }
         if self.warmup == 0.0 {
             keys.push("training.warmup=0.05".to_string());

@@ -208,7 +208,11 @@ impl Section for TrainingConfig {
         unused
             .other_choices("training.optimizer", self.optimizer)
             .other_choices("training.schedule", self.schedule)
-            .unless(self.patience > 0, &["min_delta"], "early stopping, which `training.patience` enables");
+            .unless(
+                self.patience > 0,
+                &["min_delta", "monitor"],
+                "early stopping, which `training.patience` enables",
+            );
         if self.weight_decay == 0.0 {
             unused.remove("weight_decay");
         }

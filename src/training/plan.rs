@@ -61,7 +61,7 @@ impl Plan {
         check_schedule(config, &dataset)?;
 
         // Sequences may be shorter than the context of the initial weights.
-        let length = dataset.train.longest();
+        let length = dataset.train.lengths().map_or(dataset.train.time(), |[_, longest]| longest);
         let time = length + dataset.train.source_time().unwrap_or(0);
         let (layers, width) = (model.blocks(), model.heads * model.head_width());
         let positions = (rows(training, &dataset) * time) as f64;

@@ -64,7 +64,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         check_start(&folder, &state, config)?;
         let setup = Setup::new(config, control, folder, dataset, description);
         let folder = &setup.folder;
-        let previous_epoch = previous_epoch(&state, &setup);
+        let previous = Previous::of(&state, &setup);
         let read = || {
             let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
             let history = History::open(&folder.metrics(), part, !workers.is_first())?;
@@ -94,9 +94,12 @@ impl<B: AutodiffBackend> Trainer<B> {
 
         if state.step == 0 {
             setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-        } else if let Some(last) = history.last(Split::Train) {
-            let changes = changes(last, &setup.schedule, [previous_epoch, setup.steps_per_epoch]);
-            changes.iter().for_each(|change| log::info!("{change}"));
+        } else {
+            let rate = previous.as_ref().and_then(|previous| previous.change_of_rate(state.step, &setup));
+            let epoch = history.last(Split::Train).zip(previous.as_ref());
+            let epoch =
+                epoch.and_then(|(last, previous)| previous.change_of_epoch(last, setup.steps_per_epoch));
+            rate.into_iter().chain(epoch).for_each(|change| log::info!("{change}"));
         }
         let at_once = at_once::<B>(shards.own.len(), shards_per_pass(&trainee));
         let learning = Learning::resume(trainee, moments, &state, &setup, device);
@@ -259,59 +262,73 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of steps per epoch before the run was resumed.
-fn previous_epoch(state: &State, setup: &Setup) -> usize {
-    let mut training = setup.config.training.clone();
-    let keys = [
-        ("training.batch_size", &mut training.batch_size),
-        ("training.accumulate", &mut training.accumulate),
-    ];
-    for (key, value) in keys {
-        let before = state.training.get(key).and_then(toml::Value::as_integer);
-        // A checkpoint can be edited, so its sizes can be invalid.
-        *value = before.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0).unwrap_or(*value);
-    }
-    training.steps_per_epoch(setup.dataset.train.len().div_ceil(training.batch_size))
+/// The training before the run was resumed.
+struct Previous {
+    schedule: Schedule,
+    steps_per_epoch: usize,
+    /// The keys of [training] that have changed, with their new values.
+    changed: Vec<String>,
 }
 
-/// Describes what changes for a run that resumes after its `last` logged step: the learning rate or the epoch. `epochs`
-/// are the numbers of steps per epoch, before and now.
-fn changes(last: &Row, schedule: &Schedule, epochs: [usize; 2]) -> Vec<String> {
-    let [previous_epoch, steps_per_epoch] = epochs;
-    let mut changes = Vec::new();
-    let rate = schedule.at(last.step.saturating_sub(1));
-    if (rate - last.learning_rate).abs() > 0.01 * last.learning_rate {
-        let jump = if rate > last.learning_rate { "rises" } else { "falls" };
-        let warmup = if last.step < schedule.warmup { " --set training.warmup=0" } else { "" };
-        changes.push(format!(
-            "the learning rate {jump} from {:.2e} to {rate:.2e} at step {}, because the schedule is for a \
-            run of {}; to keep the rate, use --set training.schedule=constant --set \
-            training.learning_rate={:.2e}{warmup}",
-            last.learning_rate,
-            last.step,
-            counted(schedule.total, "step"),
-            last.learning_rate
-        ));
+impl Previous {
+    /// Returns the training from the keys of the checkpoint; `None` if they are not recorded or were edited.
+    fn of(state: &State, setup: &Setup) -> Option<Self> {
+        let now = training_keys(&setup.config);
+        if state.training.is_empty() {
+            return None;
+        }
+        let mut config = setup.config.clone();
+        // Steps and epochs exclude each other.
+        (config.training.steps, config.training.epochs) = (None, None);
+        let training = config.with(&state.training).ok()?.training;
+        let batches = setup.dataset.train.len().div_ceil(training.batch_size);
+        let changed = differing(now.keys().map(String::as_str), [&now, &state.training]);
+        Some(Self {
+            schedule: Schedule::new(&training, training.total_steps(batches)),
+            steps_per_epoch: training.steps_per_epoch(batches),
+            changed: changed
+                .map(|(key, (value, before))| format!("{key} = {value} (was {before})"))
+                .collect(),
+        })
     }
-    let epoch = last.step.div_ceil(steps_per_epoch);
-    if epoch != last.epoch {
-        changes.push(format!(
-            "an epoch now takes {}, so step {} would be in epoch {epoch} instead of {}; `epoch` in metrics.csv \
-             increases again after step {}, so compare rows by `tokens`",
-            counted(steps_per_epoch, "step"),
-            last.step,
-            last.epoch,
-            thousands((last.epoch.max(epoch) * steps_per_epoch) as f64)
-        ));
-    } else if steps_per_epoch != previous_epoch {
-        changes.push(format!(
-            "an epoch now takes {} instead of {}, so compare rows before and after step {} by `tokens`",
-            counted(steps_per_epoch, "step"),
-            thousands(previous_epoch as f64),
-            last.step
-        ));
+
+    /// Describes the jump of the learning rate after `step` steps, with its cause and the options that prevent it.
+    fn change_of_rate(&self, step: usize, setup: &Setup) -> Option<String> {
+        let [before, now] =
+            [&self.schedule, &setup.schedule].map(|schedule| schedule.at(step.saturating_sub(1)));
+        if (now - before).abs() <= 0.01 * before {
+            return None;
+        }
+        let jump = if now > before { "rises" } else { "falls" };
+        let warmup = if step < setup.schedule.warmup { " --set training.warmup=0" } else { "" };
+        Some(format!(
+            "at step {step}, the learning rate {jump} from {before:.2e} to {now:.2e}, because of {}; to keep the rate, use \
+             --set training.schedule=constant --set training.learning_rate={before:.2e}{warmup}",
+            self.changed.join(", ")
+        ))
     }
-    changes
+
+    /// Describes the change of the length of an epoch after the `last` logged step.
+    fn change_of_epoch(&self, last: &Row, steps_per_epoch: usize) -> Option<String> {
+        let epoch = last.step.div_ceil(steps_per_epoch);
+        let steps = counted(steps_per_epoch, "step");
+        if epoch != last.epoch {
+            return Some(format!(
+                "an epoch now takes {steps}, so step {} would be in epoch {epoch} instead of {}; `epoch` in metrics.csv \
+                 increases again after step {}, so compare rows by `tokens`",
+                last.step,
+                last.epoch,
+                thousands((last.epoch.max(epoch) * steps_per_epoch) as f64)
+            ));
+        }
+        (steps_per_epoch != self.steps_per_epoch).then(|| {
+            format!(
+                "an epoch now takes {steps} instead of {}, so compare rows before and after step {} by `tokens`",
+                thousands(self.steps_per_epoch as f64),
+                last.step
+            )
+        })
+    }
 }
 
 /// Rejects a run that has nothing left to do. A run without its weights, analysis or report is not done: it was killed

@@ -154,6 +154,18 @@ impl Outline {
         idle.into_iter().map(warning).collect()
     }
 
+    /// Returns the messages about keys without effect in the config itself that have an effect in some of the trials.
+    pub fn effective_in_trials(&self, candidates: &[Candidate], dataset: &Dataset) -> Vec<String> {
+        let is_used = |error: &Error| {
+            let Error::Key { key, .. } = error else { return false };
+            let is_unused = |other: &Error| matches!(other, Error::Key { key: other, .. } if other == key);
+            let trials = candidates.iter().map(|candidate| &candidate.config);
+            trials.into_iter().any(|config| !config.without_effect(Some(dataset)).iter().any(is_unused))
+        };
+        let of_config = self.base.without_effect(Some(dataset));
+        of_config.iter().filter(|error| is_used(error)).map(Error::to_string).collect()
+    }
+
     /// Returns the steps of a trial at the config's own batch size.
     pub fn steps(&self) -> usize {
         self.budget.steps(&self.base)

@@ -40,7 +40,7 @@ pub enum Verdict {
     },
     /// The loss never falls by more than the noise between batches, so the sweep suggests no rate.
     NeverFalls,
-    /// The loss still falls at the highest rate.
+    /// The loss falls, but never rises by more than the noise between batches.
     NeverRises,
 }
 
@@ -90,8 +90,8 @@ impl Verdict {
                  than the noise between batches; try a larger `training.batch_size`"
             ),
             Self::NeverRises => format!(
-                "the curve has no minimum: the loss still falls at a rate of {MAX_RATE:e}, possibly because \
-                 clipping limits the steps; try a larger `training.max_gradient_norm`"
+                "the curve has no clear minimum: up to a rate of {MAX_RATE:e}, the loss does not rise by more than the \
+                 noise between batches; use the optimizer's usual rate, or a larger `training.batch_size`"
             ),
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         // A fall of a tenth is significant without noise, but not with noise five times as large.
         assert!(matches!(judged(&[3.0, 2.7, 4.0], 0.0, false), Verdict::Minimum { .. }));
         assert_eq!(judged(&[3.0, 2.7, 4.0], 1.5, false), Verdict::NeverFalls);
-        assert!(Verdict::NeverRises.describe().contains("no minimum"));
+        assert!(Verdict::NeverRises.describe().contains("no clear minimum"));
     }
 
     #[test]

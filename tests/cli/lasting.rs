@@ -38,13 +38,45 @@ fn resuming_after_cosine_decay_reports_rising_rate() {
     let resumed = resume(dir.path(), "run").args(["--set", "training.steps=48"]).output().unwrap();
     let stderr = without_data_warnings(&resumed.stderr);
     assert!(
-        resumed.status.success() && stderr.contains("notice: the learning rate rises from 1."),
+        resumed.status.success() && stderr.contains("notice: at step 24, the learning rate rises from 1."),
         "{stderr}"
     );
+    assert!(stderr.contains("because of training.steps = 48 (was 24); to keep the rate"), "{stderr}");
     assert!(
         stderr.contains("use --set training.schedule=constant --set training.learning_rate=1."),
         "{stderr}"
     );
+}
+
+#[test]
+fn jump_of_the_rate_is_reported_at_the_resumed_step() {
+    let dir = TempDir::new().unwrap();
+    let sets = ["--set", "training.log_every=1000"];
+    let paused = small_run_until(dir.path(), &["training.steps=40", "training.log_every=1000"], 37);
+    let output =
+        resume(dir.path(), "run").args(["--steps", "400", "--until", "38"]).args(sets).output().unwrap();
+    let stderr = without_data_warnings(&output.stderr);
+    let (_, rates) = stderr
+        .split_once("notice: at step 37, the learning rate rises from ")
+        .unwrap_or_else(|| panic!("{stderr}"));
+    let mut rates = rates.split([' ', ',']).filter_map(|word| word.parse::<f64>().ok());
+    let (before, now) = (rates.next().unwrap(), rates.next().unwrap());
+    assert!(now > 2.0 * before, "no row was logged near the end of the decay: {stderr}");
+    assert!(paused.join("metrics.csv").is_file());
+    let output = resume(dir.path(), "run")
+        .args(["--set", "training.learning_rate=0.1", "--until", "39"])
+        .output()
+        .unwrap();
+    let stderr = without_data_warnings(&output.stderr);
+    assert!(stderr.contains("because of training.learning_rate = 0.1 (was "), "{stderr}");
+}
+
+/// Trains a small run up to a step.
+fn small_run_until(folder: &std::path::Path, sets: &[&str], until: usize) -> std::path::PathBuf {
+    let sets = [&super::SMALL[..], sets].concat();
+    let output = super::train(folder, &sets, &["--run", "run", "--until", &until.to_string()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    folder.join("run")
 }
 
 #[test]
@@ -97,7 +129,8 @@ fn another_epoch_length_in_the_first_epoch_logs_a_notice() {
     let sets = ["--set", "training.steps=12", "--set", "training.batch_size=4"];
     let resumed = resume(dir.path(), "run").args(sets).output().unwrap();
     let stderr = without_data_warnings(&resumed.stderr);
-    let notice = "notice: an epoch now takes 24 steps instead of 12, so compare rows before and after step 10";
+    let notice =
+        "notice: an epoch now takes 24 steps instead of 12, so compare rows before and after step 10";
     assert!(resumed.status.success() && stderr.contains(notice), "{stderr}");
 }
 

@@ -59,7 +59,7 @@ fn note(losses: &[(f64, f64)], floor: &[(f64, f64)]) -> String {
     let above = known().filter_map(|(position, loss)| Some(loss - floor.get(*position as usize)?.1));
     let (count, sum) = above.fold((0, 0.0), |(count, sum), gap| (count + 1, sum + gap));
     if count > 0 {
-        parts.push(format!("{} above the floor on average", fixed(sum / f64::from(count), 3)));
+        parts.push(format!("{} above the floor, averaged over positions", fixed(sum / f64::from(count), 3)));
     }
     parts.join("; ")
 }

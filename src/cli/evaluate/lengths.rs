@@ -150,7 +150,8 @@ impl Sets {
         let load = |&length: &usize| load_split(split, length, &data, config.run.seed, dataset);
         Ok(Self {
             sets: lengths.iter().map(load).collect::<Result<_>>()?,
-            trained: description.sizes.context,
+            // A length that is not drawn is not trained, even if the model has its positions.
+            trained: config.data.lengths.map_or(description.sizes.context, |[_, longest]| longest),
             max_tokens,
         })
     }

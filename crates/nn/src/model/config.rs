@@ -197,7 +197,11 @@ impl Section for ModelConfig {
             .other_choices("position", position)
             .other_choices("rope_scaling", self.rope_scaling)
             .unless(self.embedding_norm && has_blocks, &["embedding_norm_epsilon"], "`embedding_norm` = true")
-            .unless(!(self.tie_embeddings && has_blocks), &["head_bias"], "`tie_embeddings` = false");
+            .unless(
+                has_blocks && !self.tie_embeddings,
+                &["head_bias"],
+                "models with blocks and `tie_embeddings` = false",
+            );
         unused
     }
 }
