@@ -170,7 +170,7 @@ fn warn_of_change(OpenedRun { folder, config, .. }: &OpenedRun, scored: Scored, 
     let has_changed = match scored {
         Scored::Valid | Scored::Train => has_different_data(folder, dataset),
         // The whole file is a single split, so the splits of the run are read again. A pipe can be read only once.
-        Scored::Whole if path.is_file() || path.is_dir() => {
+        Scored::Whole if path.are_files() => {
             dataset_of(config, folder).map_or(true, |splits| has_different_data(folder, &splits))
         }
         Scored::Whole => false,
@@ -245,7 +245,7 @@ fn print(folder: &RunFolder, config: &Config, report: &EvaluateReport, trained: 
             "{}: {targets} of {} in `{}` ({split})",
             folder.name(),
             thousands(all as f64),
-            config.data.path.display()
+            config.data.path
         ),
     });
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));

@@ -151,7 +151,7 @@ impl Job for Generate<'_> {
             tokens: match given {
                 _ if is_encoder_decoder => Vec::from_iter(vocabulary.end()),
                 [] => begin_tokens(companions, vocabulary),
-                given => given.to_vec(),
+                given => vocabulary.as_question(given),
             },
             source: is_encoder_decoder.then(|| given.to_vec()),
         };

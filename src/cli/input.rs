@@ -358,10 +358,26 @@ fn check_separators(text: &str) -> Result<()> {
     }
 }
 
+/// Encodes a JSON array of symbols or numbers, such as `["Confirmation of receipt", "Check"]`. `None` for other texts.
+fn encode_json(vocabulary: &Vocabulary, text: &str) -> Option<Result<Vec<u32>>> {
+    let values: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
+    let id = |(value, position): (serde_json::Value, usize)| {
+        let word = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        vocabulary.word(&word).ok_or_else(|| {
+            let word = excerpt(&word);
+            Error::Input(format!("`{word}` (value {position}) is not in the vocabulary of {vocabulary}"))
+        })
+    };
+    Some(values.into_iter().zip(1..).map(id).collect())
+}
+
 /// Encodes a text as a complete document. Commas may separate words, unless the vocabulary has a comma.
 fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
     let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
         Notation::Words => {
+            if let Some(ids) = encode_json(vocabulary, text) {
+                return ids;
+            }
             if vocabulary.is_integers() {
                 check_separators(text)?;
             }

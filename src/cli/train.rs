@@ -122,8 +122,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             config.run.seed.wrapping_add(1)
         ));
     }
-    if is_pipe(&config.data.path) && workers.is_first() {
-        let path = config.data.path.display();
+    if let Some(pipe) = config.data.path.iter().find(|path| is_pipe(path)).filter(|_| workers.is_first()) {
+        let path = pipe.display();
         warn(&format!(
             "notice: the data is read from the pipe `{path}`; to resume or evaluate the run, pass the same data with \
              --data FILE"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Config, is_empty};
+use super::Config;
 use crate::data::{Source, Tokens};
 use crate::error::{Error, Result};
 
@@ -55,8 +55,12 @@ impl Config {
     pub fn check_resumes(&self, original: &Self, folder: &Path) -> Result<()> {
         // Paths may change: the fingerprint of the data shows that the files are the same.
         let mut moved = original.clone();
-        if !is_empty(&self.data.path) && !is_empty(&original.data.path) {
-            moved.data.path.clone_from(&self.data.path);
+        for (here, there) in
+            [(&self.data.path, &mut moved.data.path), (&self.data.valid_path, &mut moved.data.valid_path)]
+        {
+            if !here.is_empty() && !there.is_empty() {
+                there.clone_from(here);
+            }
         }
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
             there.clone_from(here);

@@ -38,7 +38,7 @@ pub use training::{Monitor, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 pub use types::is_boolean;
 
-use crate::data::{self, DataConfig, Dataset, Source, Tokens};
+use crate::data::{self, DataConfig, Dataset, Paths, Source, Tokens};
 use crate::error::{Error, Origin, Result};
 use crate::files::Text;
 use crate::model::{ModelConfig, Sizes};
@@ -201,7 +201,10 @@ impl Config {
     pub fn check_paths(&self) -> Result<()> {
         let Self { run, data, .. } = self.with_absolute_paths();
         let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
-        for (key, path) in [("run.from", run.from), ("data.path", data.path), ("data.tokens", tokens)] {
+        let one = [("run.from", run.from.as_path()), ("data.tokens", &tokens)].into_iter();
+        let path = data.path.iter().map(|path| ("data.path", path));
+        let valid = data.valid_path.iter().map(|path| ("data.valid_path", path));
+        for (key, path) in one.chain(path).chain(valid) {
             let problem = "is not UTF-8 and cannot be written in a config; rename the file or its folder";
             Error::check_key(path.to_str().is_some(), key, path.display(), problem)?;
         }
@@ -235,7 +238,7 @@ impl Config {
 
     /// Returns the config of a run with data from memory.
     pub(crate) fn with_data_from_memory(&self) -> Self {
-        let data = DataConfig { source: Some(Source::Memory), path: PathBuf::new(), ..self.data.clone() };
+        let data = DataConfig { source: Some(Source::Memory), path: Paths::default(), ..self.data.clone() };
         Self { data, ..self.clone() }
     }
 
@@ -254,7 +257,8 @@ impl Config {
             other => other.clone(),
         };
         let source = Some(self.data.source());
-        let data = DataConfig { source, path: path(&self.data.path), tokens, ..self.data.clone() };
+        let [data_path, valid_path] = [&self.data.path, &self.data.valid_path].map(|paths| paths.map(&path));
+        let data = DataConfig { source, path: data_path, valid_path, tokens, ..self.data.clone() };
         let run = RunConfig { from: path(&self.run.from), ..self.run.clone() };
         Self { run, data, ..self.clone() }
     }
@@ -272,7 +276,7 @@ impl Config {
         match self.data.source() {
             Source::Sequences => variant_name(self.data.task),
             Source::Text | Source::Table | Source::Memory => {
-                let stem = self.data.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                let stem = self.data.path.first().file_stem().map(|stem| stem.to_string_lossy().into_owned());
                 stem.unwrap_or_else(|| variant_name(self.data.source()))
             }
         }
@@ -319,7 +323,8 @@ mod tests {
     fn non_utf8_paths_are_rejected_by_key() {
         use std::os::unix::ffi::OsStrExt;
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(b"r\xe9sum\xe9.txt"));
-        let config = Config { data: DataConfig { path, ..DataConfig::default() }, ..Config::default() };
+        let config =
+            Config { data: DataConfig { path: path.into(), ..DataConfig::default() }, ..Config::default() };
         let message = config.check().unwrap_err().to_string();
         assert!(message.starts_with("`data.path` = ") && message.contains("is not UTF-8"), "{message}");
     }
@@ -384,8 +389,8 @@ mod tests {
         let text = "[run]\nfrom = \"start\"\n[data]\npath = \"a/words.txt\"\ntokens = \"tokenizer.json\"\n";
         let config = Config::parse(text, Path::new("config.toml"), &[]).unwrap();
         let written = Config::parse(&config.to_toml(), Path::new("config.toml"), &[]).unwrap();
-        assert_eq!(config.data.path, Path::new("a/words.txt"), "as written");
-        assert_eq!(written.data.path, std::env::current_dir().unwrap().join("a/words.txt"));
+        assert_eq!(config.data.path, "a/words.txt".into(), "as written");
+        assert_eq!(written.data.path, std::env::current_dir().unwrap().join("a/words.txt").into());
         assert_eq!(written.difference(&config, &["run", "data", "model", "training", "analysis"]), None);
         assert_eq!(written.to_toml(), config.to_toml());
         let other = Config::parse(&text.replace("words", "other"), Path::new("config.toml"), &[]).unwrap();

@@ -20,6 +20,9 @@ pub(super) fn read(
     let is_text = types.iter().any(|&kind| kind == "string" || kind == WORD);
     let text = if types.contains(&WORD) { text.trim() } else { text };
     match toml {
+        Some(Ok(Value::Array(values))) if lists_text(key) && !values.iter().all(Value::is_str) => {
+            Ok(text.into())
+        }
         Some(Ok(value)) if !is_text || accepts(&types, &value) => Ok(value),
         Some(Err(problem)) if !is_text => Err(problem),
         // TOML requires a digit before the point.
@@ -41,12 +44,18 @@ pub(super) fn read(
 pub(super) fn check(entries: &Entries) -> Result<()> {
     for (key, entry) in entries {
         let is_scalar = !(entry.value.is_str() || entry.value.is_array() || entry.value.is_table());
-        if is_scalar && types(key) == ["string"] {
+        if is_scalar && (types(key) == ["string"] || lists_text(key)) {
             let text = &entry.text;
             return Err(Error::key(key, text, format!("is not text; write it in quotes: \"{text}\"")));
         }
     }
     Ok(())
+}
+
+/// Returns true for a key with a text or a list of texts, such as paths.
+fn lists_text(key: &str) -> bool {
+    let variants = schema_of(key)["anyOf"].as_array();
+    variants.into_iter().flatten().any(|variant| variant["items"]["type"] == "string")
 }
 
 /// Returns true for a key with a boolean value.
@@ -69,10 +78,15 @@ fn accepts(types: &[&str], value: &Value) -> bool {
 
 /// Returns the types of a key, given with its section. Empty for an unknown key.
 fn types(key: &str) -> Vec<&'static str> {
-    let (section, name) = key.split_once('.').unwrap_or_default();
     let mut types = Vec::new();
-    collect(&SCHEMA["properties"][section]["properties"][name], &mut types);
+    collect(schema_of(key), &mut types);
     types
+}
+
+/// Returns the schema of a key, given with its section.
+fn schema_of(key: &str) -> &'static Json {
+    let (section, name) = key.split_once('.').unwrap_or_default();
+    &SCHEMA["properties"][section]["properties"][name]
 }
 
 fn collect(schema: &'static Json, types: &mut Vec<&'static str>) {
@@ -96,7 +110,7 @@ mod tests {
     #[test]
     fn types_match_the_config_structs() {
         for (key, expected) in [
-            ("data.path", &["string"][..]),
+            ("data.path", &["string", "array"][..]),
             ("data.tokens", &["string"]),
             ("run.name", &["string"]),
             ("run.from", &["string"]),

@@ -29,6 +29,17 @@ impl Ids {
         }
     }
 
+    /// Returns the ids with each one mapped.
+    pub(crate) fn mapped(&self, map: impl Fn(u32) -> u32) -> Self {
+        const CHUNK: usize = 4096;
+        let mut mapped = Self::default();
+        for start in (0..self.len()).step_by(CHUNK) {
+            let range = start..self.len().min(start + CHUNK);
+            mapped.extend(&self.iter(range).map(&map).collect::<Vec<_>>());
+        }
+        mapped
+    }
+
     /// Replaces each id. The new ids must not exceed the largest of the old ones.
     pub(crate) fn replace(&mut self, by: impl Fn(u32) -> u32) {
         for index in 0..self.len() {

@@ -34,7 +34,8 @@ pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{
-    Column, Count, DataConfig, Delimiter, Header, Periods, RowSplit, Source, Task, Tokens, Values,
+    Binning, Column, Count, DataConfig, Delimiter, Header, LongRows, LossOn, Paths, Periods, RowSplit,
+    Source, Task, Tokens, Values,
 };
 pub use dataset::{Dataset, Floor};
 pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnings, warnings};
@@ -44,6 +45,8 @@ pub use sequences::Sequences;
 pub use table::TableReading;
 pub use text::TextReading;
 pub use vocabulary::{Notation, Vocabulary};
+
+use std::path::Path;
 
 use crate::error::{Error, Result, ensure};
 
@@ -118,18 +121,19 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
         return Err(Error::key("data.source", "\"memory\"", problem));
     }
     // Imported weights do not record their training data, and inference works without it.
-    if config.source() != Source::Sequences && config.path.as_os_str().is_empty() {
+    if config.source() != Source::Sequences && config.path.is_empty() {
         let problem =
             "does not name a file; set the path of your data, for example with --set data.path=book.txt";
         return Err(Error::key("data.path", "\"\"", problem));
     }
-    if config.source() != Source::Sequences
-        && config.path.to_string_lossy().contains(char::is_control)
-        && !config.path.exists()
-    {
+    let is_misread = |path: &&Path| path.to_string_lossy().contains(char::is_control) && !path.exists();
+    if let Some(path) = config.path.iter().find(is_misread) {
         let problem = "does not exist and contains a control character: in double quotes \\t, \\n and the \
                        like are escapes; write the path in single quotes or with forward slashes";
-        return Err(Error::key("data.path", config.path.display(), problem));
+        return Err(Error::key("data.path", path.display(), problem));
+    }
+    if !config.valid_path.is_empty() && !config.is_one_split() {
+        return read_both(config, given, |config, given| read(config, seed, given));
     }
     match config.source() {
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
@@ -137,6 +141,20 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
         Source::Table => table::load(config, given),
         Source::Memory => unreachable!("refused above"),
     }
+}
+
+/// Reads `data.path` for training and `data.valid_path` for validation with `read`. Both share the vocabulary of the run
+/// or of the training set.
+fn read_both(
+    config: &DataConfig,
+    given: Option<&Vocabulary>,
+    read: impl Fn(&DataConfig, Option<&Vocabulary>) -> Result<Dataset>,
+) -> Result<Dataset> {
+    let whole = DataConfig { valid_fraction: config::WHOLE_FILE, ..config.clone() };
+    let train = read(&whole, given)?;
+    let held_out = DataConfig { path: config.valid_path.clone(), ..whole };
+    let valid = read(&held_out, Some(&train.vocabulary))?;
+    Ok(Dataset { valid: valid.valid, ..train })
 }
 
 /// Returns the data of `loaded`, which `config` and `seed` produced, in sequences of another length. A stream is cut
@@ -171,11 +189,16 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
     match config.source() {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
+        Source::Table if config.has_pairs() && !config.valid_path.is_empty() => {
+            read_both(config, None, table::load_pairs)
+        }
+        Source::Table if config.has_pairs() => table::load_pairs(config, None),
         Source::Text | Source::Table | Source::Memory => Err(Error::key(
             "data.source",
             config.source(),
-            "does not have a source and an answer for an encoder-decoder; use `data.source` = \"sequences\" \
-             with the task `reverse` or `sort`, or `model.architecture` = \"decoder\"",
+            "does not have a source and an answer for an encoder-decoder; set `data.source_column` and \
+             `data.target_column` of a table, use the task `reverse` or `sort`, or set `model.architecture` = \
+             \"decoder\"",
         )),
     }
 }

@@ -99,7 +99,7 @@ impl Sequences {
         if config.is_one_split() {
             let problem =
                 format!("has {}, so there is nothing to predict; use more data", counted(all, "token"));
-            return Err(Error::file(&config.path, problem));
+            return Err(Error::file(config.path.first(), problem));
         }
         let train = config.train_part(all);
         let (key, longest) = match config.lengths {
@@ -131,7 +131,7 @@ impl Sequences {
             let training = Sequences { lengths, ..Self::windows(stream.clone(), 0..train, length) };
             return Ok((training, Self::windows(stream, train..all, length)));
         };
-        Err(Error::file(&config.path, problem))
+        Err(Error::file(config.path.first(), problem))
     }
 
     /// Returns the same part of a stream in windows of another length; `None` if each row is a sample.
@@ -296,6 +296,11 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// Returns true without any row.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// Appends a row.
     pub(crate) fn push(&mut self, row: &[u32]) {
         self.ids.extend(row);

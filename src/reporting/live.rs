@@ -117,6 +117,10 @@ fn without_added_tokens(vocabulary: &Vocabulary) -> Value {
         // The characters as typed; the names show whitespace as symbols.
         let characters = stored["characters"].as_str().map(|all| json!(all.chars().collect::<Vec<_>>()));
         let pieces = characters.or_else(|| stored.get("symbols").cloned());
+        if let Some(edges) = stored.get("edges") {
+            let numbers: Vec<_> = ids.map(|id| vocabulary.decode(&[id])).collect();
+            return json!({"kind": "symbols", "tokens": names, "pieces": numbers, "edges": edges});
+        }
         return json!({"kind": stored["kind"], "tokens": names, "pieces": pieces});
     };
     let (model, pre_tokenizer) = (&tokenizer["model"], &tokenizer["pre_tokenizer"]);

@@ -98,8 +98,10 @@ pub fn trained_on(
         }
         match samples_of(run, &own, fingerprint, (data, dataset), set) {
             Some(seen) => samples.extend(seen),
-            None if own.data.path.exists() => unchecked.push(Unchecked::Changed(own.data.path.clone())),
-            None => unchecked.push(Unchecked::Missing(own.data.path.clone())),
+            None if own.data.path.are_files() => {
+                unchecked.push(Unchecked::Changed(own.data.path.first().to_path_buf()));
+            }
+            None => unchecked.push(Unchecked::Missing(own.data.path.first().to_path_buf())),
         }
         read.push((own.data, fingerprint));
     }

@@ -39,11 +39,9 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
         );
         let has_rows = config.data.source() == Source::Table && dataset.train.stream().is_none();
         return Err(match has_rows {
-            true => Error::key(
-                "data.path",
-                config.data.path.display(),
-                problem + "; remove or shorten the longer rows",
-            ),
+            true => {
+                Error::key("data.path", &config.data.path, problem + "; remove or shorten the longer rows")
+            }
             false => Error::key("data.length", config.data.length, problem + "; lower it"),
         });
     }

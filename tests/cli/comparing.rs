@@ -159,7 +159,10 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
     let comparison = compared(&["one", "two", "paused"]);
     assert_eq!(comparison["keys"], serde_json::json!(["training.learning_rate"]), "{comparison}");
     let sentences = comparison["sentences"].to_string();
-    assert!(sentences.contains("1 of 1 run is excluded, because it diverged, did not end or was never validated"), "{comparison}");
+    assert!(
+        sentences.contains("1 of 1 run is excluded, because it diverged, did not end or was never validated"),
+        "{comparison}"
+    );
 
     // Losses on different data are not averaged.
     fs::write(folder.join("b.txt"), words.to_uppercase() + "another text").unwrap();

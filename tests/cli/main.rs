@@ -15,6 +15,7 @@ mod guesses;
 mod held_out;
 mod inspect;
 mod killed;
+mod kinds_of_data;
 mod lasting;
 mod lengths;
 mod live;

@@ -76,7 +76,11 @@ fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {
     let norms = sorted(norms.iter());
     let mut parts = Vec::new();
     if let (Some(median), Some(highest)) = (quantile(&norms, 0.5), norms.last()) {
-        parts.push(format!("norm at the logged steps: median {}, maximum {}", significant(median), significant(*highest)));
+        parts.push(format!(
+            "norm at the logged steps: median {}, maximum {}",
+            significant(median),
+            significant(*highest)
+        ));
     }
     parts.extend(clipped.map(|share| format!("{:.0} % of all steps clipped", share * 100.0)));
     parts.extend(limit.is_none().then(|| "no gradient clipping".to_string()));

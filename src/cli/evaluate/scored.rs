@@ -81,7 +81,7 @@ pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Res
 fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> bool {
     let path = config.data.path.clone();
     // A pipe can be read only once.
-    if made_with.data.source() == Source::Sequences || !path.is_file() && !path.is_dir() {
+    if made_with.data.source() == Source::Sequences || !path.are_files() {
         return false;
     }
     let as_the_run = Config { data: DataConfig { path, ..made_with.data.clone() }, ..made_with.clone() };

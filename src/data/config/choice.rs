@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::paths::is_folder_of_tables;
 use crate::choices;
+use crate::data::excerpt::excerpt;
 
 /// The source of the sequences.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,12 +27,17 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the source that reads the file or folder at `path`: a table by its extension, or else a text. An empty
-    /// path selects the task.
+    /// Returns the source that reads the file or folder at `path`: a table by its extension, or by the extensions of all
+    /// files in the folder, or else a text. An empty path selects the task.
     pub fn of(path: &Path) -> Self {
         if path.as_os_str().is_empty() {
             return Source::Sequences;
         }
+        if is_folder_of_tables(path) { Source::Table } else { Self::by_extension(path) }
+    }
+
+    /// Returns the source that reads a file with the extension of `path`.
+    pub(in crate::data) fn by_extension(path: &Path) -> Self {
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
         match extension.as_str() {
             "csv" | "tsv" | "jsonl" | "ndjson" | "json" => Source::Table,
@@ -73,18 +80,35 @@ choices! {
     }
 }
 
-/// The tokens of a text.
+/// The tokens of a text, or of the texts in a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", expecting = "expected text in quotes")]
 pub enum Tokens {
-    /// The characters of the text.
+    /// The characters of a text or of pairs; in other tables, each value is a token.
     #[default]
+    Auto,
+    /// The characters.
     Characters,
-    /// Byte pair encoding, trained on the text.
+    /// Words and punctuation marks; texts of a table only.
+    Words,
+    /// Byte pair encoding, trained on the training set.
     Bpe,
     /// The tokens of the given `tokenizer.json`.
     #[serde(untagged)]
     File(PathBuf),
+}
+
+impl fmt::Display for Tokens {
+    /// Writes the name as in a config, or the path.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tokens::Auto => f.write_str("\"auto\""),
+            Tokens::Characters => f.write_str("\"characters\""),
+            Tokens::Words => f.write_str("\"words\""),
+            Tokens::Bpe => f.write_str("\"bpe\""),
+            Tokens::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// The values of a table.
@@ -133,7 +157,22 @@ impl Default for Column {
     }
 }
 
+impl fmt::Display for Column {
+    /// Writes the name or the number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Column::Number(number) => number.fmt(f),
+            Column::Name(name) => f.write_str(&excerpt(name)),
+        }
+    }
+}
+
 impl Column {
+    /// Returns true if a column is selected.
+    pub(crate) fn is_set(&self) -> bool {
+        *self != Column::default()
+    }
+
     /// Returns the name, if it is not empty.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {

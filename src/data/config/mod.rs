@@ -1,11 +1,13 @@
 //! The section `[data]` of a config.
 
 mod choice;
+mod paths;
 mod table;
 mod unused;
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Section};
 
 pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
-pub use self::table::{Delimiter, Header, RowSplit};
+pub use self::paths::Paths;
+pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
 /// models.
@@ -72,16 +75,20 @@ pub struct DataConfig {
     /// `addition`: digits of each number. 3: a million sums, of which a training set contains so few that the model
     /// must learn to add.
     pub digits: usize,
-    /// The user's own file: a text, a folder of texts, or a table. Empty: a task.
-    pub path: PathBuf,
-    /// The tokens of a text: `"characters"`; `"bpe"`, trained on the text, `data.vocab` of them (`"auto"`: 1024); or
-    /// the path of a `tokenizer.json`.
+    /// The user's own data: a text, a table, a folder or a pattern such as `logs/*.csv`, or a list of these. Empty: a
+    /// task.
+    pub path: Paths,
+    /// The user's own validation data, in the format of `data.path`. Empty: a part of `data.path`.
+    pub valid_path: Paths,
+    /// The tokens of a text, or of the texts in a table: `"characters"`; `"words"` (tables only); `"bpe"`, trained on
+    /// the training set, `data.vocab` of them (`"auto"`: 1024); or the path of a `tokenizer.json`. `"auto"`:
+    /// characters, but in a table without pairs each value is a token.
     #[schemars(with = "String")]
     pub tokens: Tokens,
-    /// The fraction of a file that is held out for validation, at its end. 0.1: a common choice.
+    /// The fraction of a file that is held out for validation. 0.1: a common choice.
     pub valid_fraction: f64,
-    /// The rows of a table that are held out for validation: `"tail"`, the last ones, or `"shuffle"`, random rows, the
-    /// same for every seed. Shuffle a sorted table, whose last rows differ from the others.
+    /// The sequences of a table that are held out for validation: `"shuffle"`, random ones, the same for every seed; or
+    /// `"tail"`, the last ones. `"auto"`: random sequences, or the end of a table that is a single sequence.
     pub split: RowSplit,
     /// The character between the values of a CSV table: `"comma"`, `"tab"`, `"semicolon"`, `"space"`, `"pipe"` or
     /// another character. `"auto"` infers it from the first 1000 lines and the file's extension.
@@ -90,13 +97,42 @@ pub struct DataConfig {
     /// The meaning of the first line of a CSV table: true for names of the columns, false for the first row. `"auto"`
     /// infers it from the values below.
     pub header: Header,
+    /// The beginning of the lines of a CSV table that are comments, such as `"#"`. Empty: no line is a comment.
+    pub comment: String,
     /// The values of a table: `"integers"`, which are their own ids; `"symbols"`, names that get an id each; or
-    /// `"auto"`, inferred from the first value.
+    /// `"auto"`: integers if the first value is a number, but symbols if the range of the integers is more than four
+    /// times the number of different ones.
     pub values: Values,
     /// The column of a table that is one long sequence, cut into windows: its name, or its number from 1. For JSON
-    /// objects, the name of the value to read, which may be an array: one sequence each. Empty: each line, or each
-    /// array of a JSON file, is a sequence.
+    /// objects, the name of the value to read, which may be an array: one sequence each. With `data.group_by`, the
+    /// column whose values form the sequences; with `data.tokens`, the column of texts, one sequence each. Empty: each
+    /// line, or each array of a JSON file, is a sequence.
     pub column: Column,
+    /// The columns of a table that form the sequence of a row, or of a group, in this order: names, or numbers from 1.
+    pub columns: Vec<Column>,
+    /// The columns of a table that are not read; all others are.
+    pub ignore_columns: Vec<Column>,
+    /// The column of a table whose rows with the same value form one sequence, such as a case or a session.
+    pub group_by: Column,
+    /// The column by which the rows of a group are ordered: numbers, or timestamps. Empty: their order in the file.
+    pub order_by: Column,
+    /// The column of a table with the sources of pairs; see `data.target_column`.
+    pub source_column: Column,
+    /// The column with the targets of pairs. An encoder-decoder reads the source and writes the target; a decoder reads
+    /// the source, a separator, the target and an end token.
+    pub target_column: Column,
+    /// The targets of pairs and conversations that count in the loss: `"target"`, those of the answers, or `"all"`.
+    pub loss_on: LossOn,
+    /// The sequences of a table with more than `data.length` targets: `"keep"` them whole, `"cut"` or `"drop"` them, or
+    /// `"error"`.
+    pub long_rows: LongRows,
+    /// The number of bins of a table of numbers, each of which is a token. 0: no bins.
+    pub bins: usize,
+    /// The edges between the bins: `"quantile"`, so that each bin holds about as many numbers of the training set, or
+    /// `"uniform"`, at equal distances.
+    pub binning: Binning,
+    /// True to read the difference of each number to the previous one in its sequence.
+    pub difference: bool,
 }
 
 impl Default for DataConfig {
@@ -114,14 +150,27 @@ impl Default for DataConfig {
             order: 1,
             gap: Count::Auto,
             digits: 3,
-            path: PathBuf::new(),
-            tokens: Tokens::Characters,
+            path: Paths::default(),
+            valid_path: Paths::default(),
+            tokens: Tokens::Auto,
             valid_fraction: 0.1,
-            split: RowSplit::Tail,
+            split: RowSplit::Auto,
             delimiter: Delimiter::Auto,
             header: Header::Auto,
+            comment: String::new(),
             values: Values::Auto,
             column: Column::default(),
+            columns: Vec::new(),
+            ignore_columns: Vec::new(),
+            group_by: Column::default(),
+            order_by: Column::default(),
+            source_column: Column::default(),
+            target_column: Column::default(),
+            loss_on: LossOn::Target,
+            long_rows: LongRows::Keep,
+            bins: 0,
+            binning: Binning::Quantile,
+            difference: false,
         }
     }
 }
@@ -147,6 +196,7 @@ impl Section for DataConfig {
             integer("order", self.order, 1, MAX_SIZE),
             count("gap", self.gap, 1),
             integer("digits", self.digits, 1, 1_000),
+            ("bins", Some(self.bins.into()), Range::Integer(0, MAX_SIZE as u64)),
             ("valid_fraction", Some(self.valid_fraction.into()), Range::BETWEEN_0_AND_1),
             ("column", column, Range::Integer(1, MAX_SIZE as u64)),
         ]
@@ -174,13 +224,16 @@ impl DataConfig {
                 return Err(self.wrong_lengths([shortest, longest], problem));
             }
         }
-        if let (Some(Source::Sequences), false) = (self.source, self.path.as_os_str().is_empty()) {
+        if let (Some(Source::Sequences), false) = (self.source, self.path.is_empty()) {
             let problem = format!(
                 "does not read a file, but `data.path` = \"{}\" names one; remove `data.source` to read the \
                  file, or `data.path` to draw a task",
-                self.path.display()
+                self.path
             );
             return Err(Error::key("data.source", "\"sequences\"", problem));
+        }
+        if self.source() == Source::Table {
+            self.check_table()?;
         }
         match (self.source(), &self.tokens, self.vocab) {
             (_, Tokens::File(path), _) if path.as_os_str().is_empty() => {
@@ -188,7 +241,7 @@ impl DataConfig {
                     "is not a tokenizer; use \"characters\", \"bpe\" or the path of a tokenizer.json";
                 Err(Error::key("data.tokens", "\"\"", problem))
             }
-            (Source::Text, Tokens::Bpe, Count::Of(vocab)) if vocab <= BYTE_TOKENS => {
+            (Source::Text | Source::Table, Tokens::Bpe, Count::Of(vocab)) if vocab <= BYTE_TOKENS => {
                 let problem = "must be above 256 with `data.tokens` = \"bpe\", whose first tokens are the \
                                256 bytes; use 1024 or \"auto\"";
                 Err(Error::key("data.vocab", vocab, problem))
@@ -197,9 +250,71 @@ impl DataConfig {
         }
     }
 
+    /// Checks that the keys that select the columns of a table fit together.
+    fn check_table(&self) -> Result<()> {
+        let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
+        let refused =
+            |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
+        let listed =
+            |columns: &[Column]| columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ");
+        if self.source_column.is_set() != self.target_column.is_set() {
+            let (key, value, other) = match self.source_column.is_set() {
+                true => ("data.source_column", &self.source_column, "data.target_column"),
+                false => ("data.target_column", &self.target_column, "data.source_column"),
+            };
+            let problem = format!("needs the other column of the pairs; set `{other}` too");
+            return Err(Error::key(key, value, problem));
+        }
+        if self.has_pairs() && (self.column.is_set() || has_columns || self.group_by.is_set()) {
+            let problem = "selects pairs, which other keys of columns cannot change; remove `data.column`, \
+                           `data.columns`, `data.ignore_columns` and `data.group_by`";
+            return refused("data.source_column", &self.source_column, problem);
+        }
+        if self.column.is_set() && has_columns {
+            let problem =
+                "selects one column, but `data.columns` or `data.ignore_columns` selects several; remove one";
+            return refused("data.column", &self.column, problem);
+        }
+        if !self.columns.is_empty() && !self.ignore_columns.is_empty() {
+            return refused(
+                "data.ignore_columns",
+                &listed(&self.ignore_columns),
+                "has no effect with `data.columns`; remove one of them",
+            );
+        }
+        if self.order_by.is_set() && !self.group_by.is_set() && !self.column.is_set() {
+            let problem = "orders the rows of a group or of one column; set `data.group_by` or `data.column`";
+            return refused("data.order_by", &self.order_by, problem);
+        }
+        if self.reads_texts() && (self.group_by.is_set() || !self.columns.is_empty() || self.bins > 0) {
+            let problem =
+                "splits the texts of one column; remove `data.group_by`, `data.columns` and `data.bins`";
+            return refused("data.tokens", &self.tokens, problem);
+        }
+        if self.bins == 1 || self.bins > 0 && self.values == Values::Symbols {
+            let problem = if self.bins == 1 {
+                "must be 0 or at least 2"
+            } else {
+                "needs numbers, not symbols; remove it"
+            };
+            return refused("data.bins", &self.bins, problem);
+        }
+        if self.difference && self.bins == 0 {
+            return refused("data.difference", &true, "needs bins of the differences; set `data.bins` = 32");
+        }
+        if self.comment.chars().count() > 8 || self.comment.contains(['\n', '\r']) {
+            return refused(
+                "data.comment",
+                &self.comment,
+                "is not the beginning of a comment; use a few characters",
+            );
+        }
+        Ok(())
+    }
+
     /// Returns the source of the sequences: `data.source` if it is set, or else the source that reads `path`.
     pub fn source(&self) -> Source {
-        self.source.unwrap_or_else(|| Source::of(&self.path))
+        self.source.unwrap_or_else(|| self.path.source())
     }
 
     /// Returns an error about `data.lengths`.
@@ -222,14 +337,24 @@ impl DataConfig {
         if is_whole { whole as usize } else { train as usize }
     }
 
-    /// Returns the extension of `data.path` in lower case, or an empty string.
-    pub(super) fn extension(&self) -> String {
-        self.path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
+    /// Returns the extension of a path in lower case, or an empty string.
+    pub(super) fn extension_of(path: &Path) -> String {
+        path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
+    }
+
+    /// Returns true if the texts of a table are split into tokens.
+    pub(crate) fn reads_texts(&self) -> bool {
+        self.source() == Source::Table && (self.tokens != Tokens::Auto || self.has_pairs())
+    }
+
+    /// Returns true if a table holds pairs of sources and targets.
+    pub fn has_pairs(&self) -> bool {
+        self.source_column.is_set()
     }
 
     /// Returns true if a table at `data.path` is JSON by its extension.
     pub(crate) fn is_json(&self) -> bool {
-        ["json", "jsonl", "ndjson"].contains(&self.extension().as_str())
+        ["json", "jsonl", "ndjson"].contains(&Self::extension_of(self.path.first()).as_str())
     }
 
     /// Returns the shortest and the longest period of `repeat`.

@@ -73,15 +73,54 @@ pub enum Header {
     Given(bool),
 }
 
-/// The rows of a table that are held out for validation.
+/// The sequences of a table that are held out for validation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RowSplit {
-    /// The last rows.
+    /// Random sequences, or the end of a table that is a single sequence.
     #[default]
+    Auto,
+    /// The last sequences.
     Tail,
-    /// Rows drawn at random, the same ones for every seed.
+    /// Random sequences, the same ones for every seed.
     Shuffle,
+}
+
+/// The handling of sequences of a table that are longer than `data.length`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LongRows {
+    /// They are kept whole: `data.length` does not limit them.
+    #[default]
+    Keep,
+    /// They end after `data.length` targets.
+    Cut,
+    /// They are left out.
+    Drop,
+    /// The table is refused.
+    Error,
+}
+
+/// The targets of pairs and conversations that count in the loss.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LossOn {
+    /// The targets of answers.
+    #[default]
+    Target,
+    /// All targets.
+    All,
+}
+
+/// The edges between the bins of numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Binning {
+    /// Quantiles of the training set, so that each bin holds about as many numbers.
+    #[default]
+    Quantile,
+    /// Equal distances between the smallest and the largest number of the training set.
+    Uniform,
 }
 
 #[cfg(test)]

@@ -1,8 +1,26 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
-use super::{DataConfig, Source, Task, Tokens};
+use super::{DataConfig, LongRows, Source, Task, Tokens};
 use crate::choice::{Choice, UnusedKeys};
 use crate::data::{Dataset, Vocabulary};
+
+/// The keys that only tables use.
+const KEYS_OF_TABLES: [&str; 14] = [
+    "values",
+    "column",
+    "columns",
+    "ignore_columns",
+    "group_by",
+    "order_by",
+    "source_column",
+    "target_column",
+    "loss_on",
+    "long_rows",
+    "bins",
+    "binning",
+    "difference",
+    "split",
+];
 
 impl DataConfig {
     /// Returns the keys without effect. The `dataset` determines whether a table holds integers or symbols, and whether
@@ -18,6 +36,7 @@ impl DataConfig {
         let is_sized = match self.source() {
             Source::Sequences => self.task != Task::Addition,
             Source::Text => self.tokens == Tokens::Bpe,
+            Source::Table if self.reads_texts() => matches!(self.tokens, Tokens::Bpe | Tokens::Words),
             Source::Memory => true,
             Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
         };
@@ -31,16 +50,27 @@ impl DataConfig {
             .unless(is_drawn, &keys_of_tasks, "tasks")
             .other_choices("data.task", self.task)
             .unless(is_sized, &["vocab"], "tasks but `addition`, byte pair encoding and tables of integers")
-            .unless(!has_rows, &["length"], "texts, tasks and a `data.column` of a table")
+            .unless(
+                !has_rows || self.long_rows != LongRows::Keep,
+                &["length"],
+                "texts, tasks and a `data.column` of a table",
+            )
             .unless(
                 !is_drawn || self.task != Task::Addition,
                 &["length"],
                 "texts, tables and the other tasks",
             )
             .unless(!is_drawn, &["valid_fraction"], "texts and tables")
-            .unless(is_text, &["tokens"], "texts")
-            .unless(is_table, &["values", "column", "split"], "tables")
-            .unless(is_csv, &["delimiter", "header"], "tables in CSV");
+            .unless(is_text || is_table, &["tokens"], "texts and tables")
+            .unless(!is_drawn, &["valid_path"], "texts and tables")
+            .unless(is_table, &KEYS_OF_TABLES, "tables")
+            .unless(is_csv, &["delimiter", "header", "comment"], "tables in CSV")
+            .unless(self.bins > 0, &["binning"], "`data.bins`")
+            .unless(
+                self.valid_path.is_empty(),
+                &["valid_fraction", "split"],
+                "data without a `data.valid_path`",
+            );
         unused
     }
 }

@@ -176,7 +176,7 @@ impl DataDescription {
             source: config.source().to_string(),
             name: match config.source() {
                 Source::Sequences => config.task.to_string(),
-                Source::Text | Source::Table | Source::Memory => config.path.display().to_string(),
+                Source::Text | Source::Table | Source::Memory => config.path.to_string(),
             },
             table: dataset.table.as_deref().cloned(),
             text: dataset.text.as_deref().cloned(),

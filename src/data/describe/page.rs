@@ -24,6 +24,16 @@ impl Display for DataDescription {
         line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
         if let Some(table) = &self.table {
             line("format", &format_of(table))?;
+            if table.files > 1 {
+                line("files", &counted(table.files, "file"))?;
+            }
+            if let Some(groups) = table.groups {
+                line("groups", &format_args!("{}, each of which is a sequence", counted(groups, "group")))?;
+            }
+            if table.left_out > 0 {
+                let left_out = counted(table.left_out, "sequence");
+                line("left out", &format_args!("{left_out} longer than `data.length`"))?;
+            }
             let names = table.header.as_ref().map(|names| shortened(names, " | ", MAX_ROW_VALUES));
             if table.delimiter.is_some() {
                 line("header", &names.as_deref().unwrap_or("none"))?;

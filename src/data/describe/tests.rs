@@ -48,7 +48,8 @@ fn leaked_sequences_are_counted_and_reported() {
 #[test]
 fn short_texts_with_unseen_characters_give_warnings() {
     let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
-    let config = DataConfig { source: Some(Source::Text), path, length: 64, ..DataConfig::default() };
+    let config =
+        DataConfig { source: Some(Source::Text), path: path.into(), length: 64, ..DataConfig::default() };
     let description = describe(&config, 0).unwrap();
     assert_eq!(description.overlap.unseen, ["!", "?", "a", "i", "q", "s", "u"]);
     let page = description.to_string();
@@ -72,7 +73,7 @@ fn table_columns_and_pairs_are_described() {
     let (_folder, path) = file("a.csv", &"1,up\n2,down\n".repeat(400));
     let config = DataConfig {
         source: Some(Source::Table),
-        path,
+        path: path.into(),
         column: Column::Number(2),
         length: 5,
         ..DataConfig::default()
@@ -84,7 +85,7 @@ fn table_columns_and_pairs_are_described() {
             && (description.baselines.unigram_entropy - 2f64.ln()).abs() < 1e-3
     );
     let long = "x".repeat(100_000);
-    std::fs::write(&config.path, format!("up,{long}\ndown,{long}\nup,{long}\n")).unwrap();
+    std::fs::write(config.path.first(), format!("up,{long}\ndown,{long}\nup,{long}\n")).unwrap();
     let page = describe(&DataConfig { column: Column::default(), ..config }, 0).unwrap().to_string();
     assert!(page.contains(&format!("up {}…\n", &long[..40])) && page.len() < 2000, "{page}");
     let config = DataConfig { task: Task::Reverse, length: 5, ..DataConfig::default() };
@@ -112,11 +113,13 @@ fn texts_resembling_tables_cause_warnings() {
     let json = "{\"state\": \"sun\"}\n[3, 1]\n".repeat(9);
     let ids = (0..50).map(|id| (id % 7).to_string()).collect::<Vec<_>>().join(" ");
     let (_folder, path) = file("rows.json", &format!("[{}]", vec!["[1, 2, 3]"; 20].join(", ")));
-    let as_text = DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
+    let as_text =
+        DataConfig { path: path.into(), source: Some(Source::Text), length: 8, ..DataConfig::default() };
     let warnings = describe(&as_text, 0).unwrap().warnings;
     assert!(warnings.iter().any(|warning| warning.contains("the text is JSON")), "{warnings:?}");
     let (_folder, path) = file("ids.txt", &(ids + "\n"));
-    let warnings = describe(&DataConfig { path, length: 8, ..DataConfig::default() }, 0).unwrap().warnings;
+    let warnings =
+        describe(&DataConfig { path: path.into(), length: 8, ..DataConfig::default() }, 0).unwrap().warnings;
     assert!(
         warnings.iter().any(|warning| warning.contains("`tr -s ' ' '\\n' < FILE > NEW.csv`")),
         "{warnings:?}"
@@ -127,7 +130,7 @@ fn texts_resembling_tables_cause_warnings() {
         (&json, Some("a JSON array or object in each line")),
     ] {
         let (_folder, path) = file("a.dat", text);
-        let config = DataConfig { path, length: 8, ..DataConfig::default() };
+        let config = DataConfig { path: path.into(), length: 8, ..DataConfig::default() };
         let warnings = describe(&config, 0).unwrap().warnings;
         let warning = warnings.iter().find(|warning| warning.contains("not as a table"));
         assert_eq!(
@@ -146,7 +149,12 @@ fn advice_for_texts_of_json_succeeds() {
         let is_advice = |warning: &String| warning.contains("JSON") || warning.contains("table");
         warnings.into_iter().find(is_advice).unwrap_or_default()
     };
-    let as_text = |path| DataConfig { path, source: Some(Source::Text), length: 8, ..DataConfig::default() };
+    let as_text = |path: std::path::PathBuf| DataConfig {
+        path: path.into(),
+        source: Some(Source::Text),
+        length: 8,
+        ..DataConfig::default()
+    };
     let array = format!("[{}]", vec!["[1, 2, 3]"; 60].join(",\n"));
     for (text, column) in [
         ("[3, 1, 4, 1]\n".repeat(60), ""),

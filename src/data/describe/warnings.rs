@@ -71,7 +71,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     if config.source() == Source::Text
         && vocabulary.notation() == Notation::Text
         && vocabulary.end().is_none()
-        && config.path.is_dir()
+        && config.path.are_several()
     {
         warnings.push(
             "the tokenizer does not declare an end-of-text token, so the files run together; declare it as \
@@ -123,20 +123,28 @@ pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String
 /// Returns a warning about a table with sorted rows.
 fn of_table(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let Dataset { train, valid, table: Some(_), .. } = dataset else { return None };
-    if config.split == RowSplit::Tail
-        && let Some(difference) = sorted::difference(train, valid)
-    {
-        let sorted::SplitDifference { statistic, distance, random } = difference;
-        let remedy = match train.stream() {
-            None => "set `data.split` = \"shuffle\" to draw them at random",
-            Some(_) => "shuffle the rows of the file unless their order has a meaning",
-        };
-        return Some(format!(
-            "the last rows, which are for validation, differ from the others by {distance:.2} in \
-             {statistic}, but random rows by at most {random:.2}, as in a sorted table; {remedy}"
-        ));
+    let is_stream = train.stream().is_some();
+    let has_own_file = !config.valid_path.is_empty();
+    let is_tail = config.split == RowSplit::Tail || is_stream && config.split == RowSplit::Auto;
+    if !has_own_file && !is_tail {
+        return None;
     }
-    None
+    let sorted::SplitDifference { statistic, distance, random } = sorted::difference(train, valid)?;
+    let (rows, remedy) = match (has_own_file, is_stream) {
+        (true, _) => ("the rows of `data.valid_path`", "check that both files have the same origin"),
+        (false, false) => (
+            "the last rows, which are for validation,",
+            "set `data.split` = \"shuffle\" to draw them at random",
+        ),
+        (false, true) => (
+            "the last rows, which are for validation,",
+            "shuffle the rows of the file unless their order has a meaning",
+        ),
+    };
+    Some(format!(
+        "{rows} differ from the others by {distance:.2} in {statistic}, but random rows by at most {random:.2}, as in a \
+         sorted table; {remedy}"
+    ))
 }
 
 /// Statistics of a text that contains only numbers.
@@ -198,7 +206,7 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     /// The minimum count of numbers in a text of one line for a warning.
     const MIN_NUMBERS: usize = 20;
 
-    if config.source() != Source::Text || config.tokens != Tokens::Characters {
+    if config.source() != Source::Text || !matches!(config.tokens, Tokens::Auto | Tokens::Characters) {
         return None;
     }
     let NumericText { lines, numbers, longest, are_ids, separators } = NumericText::read(dataset)?;
@@ -232,8 +240,10 @@ fn numbers_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
 fn table_files_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
     let (count, first) = &dataset.text.as_ref()?.tables;
     let more = and_more(count.checked_sub(1)?, "file");
-    let remedy = match config.path.is_dir() {
-        true => "set `data.path` to one file to make each value a token, or join the files into one table",
+    let remedy = match config.path.are_several() {
+        true => {
+            "set `data.path` to the tables alone and `data.source` = \"table\" to make each value a token"
+        }
         false => "set `data.source` = \"table\" to make each value a token",
     };
     Some(format!("`{}`{more} has the extension of a table but is read as a text; {remedy}", first.display()))
@@ -273,11 +283,10 @@ fn table_as_text(config: &DataConfig, dataset: &Dataset) -> Option<String> {
 
 /// Returns the advice to read a text as a table. It includes renaming a file whose extension selects the other format.
 fn read_as_table(config: &DataConfig, is_json: bool) -> String {
-    let rename = match (is_json, config.extension().as_str()) {
+    let rename = match (is_json, DataConfig::extension_of(config.path.first()).as_str()) {
         (true, "csv" | "tsv") => "rename the file to .json and ",
         (false, "json" | "jsonl" | "ndjson") => "rename the file to .csv and ",
         _ => "",
     };
-    let one_file = if config.path.is_dir() { "`data.path` to one of its files and " } else { "" };
-    format!("{rename}set {one_file}`data.source` = \"table\"")
+    format!("{rename}set `data.source` = \"table\"")
 }

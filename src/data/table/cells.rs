@@ -109,7 +109,7 @@ impl Table<'_> {
         let is_list = SEPARATORS.into_iter().any(|separator| example.contains(separator));
         let remedy = match is_list {
             true => "write each of these values as a separate row, without quotes",
-            false => json::INTO_TEXT,
+            false => json::INTO_TOKENS,
         };
         let problem = format!(
             "has {} different texts in {}, such as `{example}`, and each would be one token; {remedy}",
@@ -135,7 +135,8 @@ impl Table<'_> {
         };
         let example = cells.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
         let remedy = match unit {
-            "character" => json::INTO_TEXT,
+            "character" => "set `data.tokens` = \"characters\"",
+            _ if example.contains(' ') => "set `data.tokens` = \"words\"",
             _ => {
                 "write each of these values as a separate row, with the delimiter of the table between its parts"
             }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use csv::StringRecord;
 
+use super::fields::Selection;
 use super::header::{self, FirstLine};
 use super::{Row, Table, targets};
 use crate::data::config::{Column, Header};
@@ -24,7 +25,11 @@ impl Table<'_> {
         width: usize,
         mut column: Option<usize>,
     ) -> Result<Option<usize>> {
-        let known = self.given.map_or(&[][..], Vocabulary::columns);
+        if let Some(selection) = self.selection.clone() {
+            return self.read_first_of_fields(first, below, (width, column), &selection);
+        }
+        let known = self.known_columns();
+        let known = &known[..];
         if self.has_header(&first, below, column) {
             if first.1.len() != width {
                 self.reading.guesses.push(format!(
@@ -62,7 +67,7 @@ impl Table<'_> {
                 let names = listed(known.iter().map(String::as_str));
                 self.reading.guesses.push(format!(
                     "{} does not have a header, so its columns are read in the order of the run: {names}",
-                    self.config.path.display()
+                    self.path.display()
                 ));
             }
             self.reading.add(&first.1);
@@ -71,19 +76,65 @@ impl Table<'_> {
         Ok(column)
     }
 
+    /// Returns the names of the columns of the run's table, or else of the first file.
+    fn known_columns(&self) -> Vec<String> {
+        let of_run = self.given.map_or(&[][..], Vocabulary::columns);
+        match of_run {
+            [] => self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect(),
+            names => names.to_vec(),
+        }
+    }
+
+    /// Reads the first row as column names or as data, and finds the selected columns.
+    fn read_first_of_fields(
+        &mut self,
+        first: Row,
+        below: &[&Row],
+        (width, column): (usize, Option<usize>),
+        selection: &Selection,
+    ) -> Result<Option<usize>> {
+        let has_header = self.has_header(&first, below, column);
+        if has_header {
+            self.read_header(&first.1, below, column);
+        }
+        let width = if has_header { width.max(first.1.len()) } else { width };
+        let names = has_header.then_some(&first);
+        let fields = selection.resolve(self, names, width, self.columns.skipped)?;
+        // The selected fields do not contain the index.
+        self.columns.skipped = 0;
+        if !has_header {
+            self.reading.add(&first.1);
+            self.push_fields(&first, &fields)?;
+        }
+        let column = fields.values.first().copied().filter(|_| fields.values.len() == 1);
+        self.fields = Some(fields);
+        Ok(column)
+    }
+
+    /// Returns the column by which the first line is judged: the only column of values, if it is known.
+    pub(super) fn column_to_judge(&self, selection: &Selection, first: &Row) -> Option<usize> {
+        match &selection.values[..] {
+            [Column::Number(number)] => Some(number - 1),
+            [Column::Name(name)] => first.1.iter().position(|value| value == name),
+            _ => None,
+        }
+    }
+
     /// Returns true if the first line holds names, according to the config or else to the lines below.
-    fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
-        if self.config.column.name().is_some() {
+    pub(super) fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
+        let names_column = match &self.selection {
+            Some(selection) => selection.named().is_some(),
+            None => self.config.column.name().is_some(),
+        };
+        if names_column {
             return true;
         }
-        let is_known = |vocabulary: &Vocabulary| {
-            let header: HashSet<&str> = first.1.iter().collect();
-            let columns = vocabulary.columns();
-            !columns.is_empty() && columns.iter().all(|name| header.contains(name.as_str()))
-        };
+        let known = self.known_columns();
+        let header: HashSet<&str> = first.1.iter().collect();
+        let is_known = !known.is_empty() && known.iter().all(|name| header.contains(name.as_str()));
         let judged = match self.config.header {
             Header::Given(is_header) => return is_header,
-            Header::Auto if self.given.is_some_and(is_known) => FirstLine::Names,
+            Header::Auto if is_known => FirstLine::Names,
             Header::Auto => header::judge(&first.1, below, column),
         };
         let line = format!("line {} (`{}`)", first.0, first_values(&first.1));
@@ -124,7 +175,7 @@ impl Table<'_> {
     }
 
     /// Stores the names of a header, and finds the index and mask columns.
-    fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
+    pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.reading.header = Some(names.iter().map(str::to_string).collect());
         if let Some(((line, second), rows)) = below.split_first()
             && header::may_be_names(second, rows, column)
@@ -187,7 +238,7 @@ impl Table<'_> {
     }
 
     /// Returns the index of the column with this name in the first line.
-    pub(super) fn named_column(&self, first: &Row, name: &str) -> Result<usize> {
+    pub(super) fn named_column(&self, first: &Row, key: &str, name: &str) -> Result<usize> {
         let mut indices =
             first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(index, _)| index);
         let index = indices.next();
@@ -195,22 +246,22 @@ impl Table<'_> {
             let [first, second] = [index.unwrap_or_default() + 1, second + 1];
             let problem =
                 format!("is the name of columns {first} and {second}; use the number of one of them");
-            return Err(Error::key("data.column", name, problem));
+            return Err(Error::key(key, name, problem));
         }
         index.ok_or_else(|| {
-            let path = self.config.path.display();
+            let path = self.path.display();
             let problem = format!(
-                "is not a column of {path}; the columns are {}, or, if the file lacks a header, set `data.column` to a \
+                "is not a column of {path}; the columns are {}, or, if the file lacks a header, set `{key}` to a \
                  number",
                 listed(&first.1)
             );
-            Error::key("data.column", name, problem)
+            Error::key(key, name, problem)
         })
     }
 }
 
 /// Formats column names as a list for an error.
-fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let more = names.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1));
     names.iter().take(MAX_LISTED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")

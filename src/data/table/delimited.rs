@@ -32,7 +32,8 @@ impl Table<'_> {
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
-        let mut rows = rows(&self.config.path, text, delimiter).skip_while(is_blank);
+        let path = self.path.clone();
+        let mut rows = rows(&path, text, delimiter).skip_while(is_blank);
         let Some(first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
@@ -51,17 +52,32 @@ impl Table<'_> {
             true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
             false => first,
         };
-        if let Some(name) = self.config.column.name() {
+        let named = self.selection.as_ref().map_or_else(
+            || self.config.column.name().map(|name| ("data.column", name.to_string())),
+            |selection| selection.named().map(|(key, name)| (key, name.to_string())),
+        );
+        if let Some((key, name)) = &named {
             let problem =
-                format!("excludes column names, but `data.column` = {name} is one; use the column's number");
+                format!("excludes column names, but `{key}` = {name} is one; use the column's number");
             Error::check_key(self.config.header != Header::Given(false), "data.header", false, problem)?;
-            column = Some(self.named_column(&first, name)?);
         }
+        column = match (&self.selection, &named) {
+            (Some(selection), _) => self.column_to_judge(selection, &first),
+            (None, Some((key, name))) => Some(self.named_column(&first, key, name)?),
+            (None, None) => column,
+        };
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
         let recur_together = no_data::names_recur_together(&names, &below);
         let names = Names { first: &first, names: &names, recur_together };
-        let column = self.read_first(first.clone(), &below, width, column)?;
+        let lists = self.column_of_lists(&below, column);
+        let column = match lists {
+            Some(list) => {
+                self.read_first_of_lists(&first, &below, list)?;
+                lists
+            }
+            None => self.read_first(first.clone(), &below, width, column)?,
+        };
         if self.reading.header.is_none() {
             self.refuse_quotes(text, &first, delimiter, column)?;
         }
@@ -81,7 +97,11 @@ impl Table<'_> {
             self.reading.add(&values);
             let names = self.reading.header.as_ref().map_or(0, Vec::len);
             self.reading.short += usize::from(column.is_none() && (1..names).contains(&values.len()));
-            self.push(&(line, values), column)
+            match (self.fields.clone(), lists) {
+                (Some(fields), _) => self.push_fields(&(line, values), &fields),
+                (None, Some(list)) => self.push_list(&(line, values), list),
+                (None, None) => self.push(&(line, values), column),
+            }
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
@@ -95,7 +115,7 @@ impl Table<'_> {
             return Err(self.problem(Some(1), problem));
         }
         let Some(line) = text.lines().position(is_markdown_rule) else { return Ok(()) };
-        let file = quoted(&self.config.path);
+        let file = quoted(&self.path);
         let problem = format!(
             "is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' {file} | \
              sed 's/^ *| *//; s/ *| *$//' > NEW.csv"
@@ -114,8 +134,8 @@ impl Table<'_> {
     /// Returns an error for a comment above the table if its number of values differs from the rows below.
     fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
         let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
-        let problem =
-            "starts with `#` and differs from the lines below in its number of values; remove this comment";
+        let problem = "starts with `#` and differs from the lines below in its number of values; set `data.comment` = \"#\" to skip \
+             comments";
         if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
     }
 
@@ -138,8 +158,7 @@ impl Table<'_> {
         if let Delimiter::Of(delimiter) = self.config.delimiter {
             return delimiter;
         }
-        let delimiter::Inferred { delimiter, rival, regularity } =
-            delimiter::infer(text, &self.config.extension());
+        let delimiter::Inferred { delimiter, rival, regularity } = delimiter::infer(text, &self.extension());
         let name = |byte| Delimiter::Of(byte);
         if let Some(rival) = rival {
             self.reading.guesses.push(format!(

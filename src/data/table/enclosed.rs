@@ -136,7 +136,7 @@ impl Table<'_> {
         let problem = format!(
             "is entirely in quotes, as are the lines below, so each line is one value; {}, or set \
              `data.column` = 1{and_symbols} to make each line one token",
-            remove_quotes(&self.config.path, are_lists(values.iter()))
+            remove_quotes(&self.path, are_lists(values.iter()))
         );
         Err(self.problem(rows().next().map(|row| row.0), problem))
     }

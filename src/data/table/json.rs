@@ -17,9 +17,9 @@ use super::{targets, trimmed};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
 
-/// Advice for learning from the texts of a table.
-pub(super) const INTO_TEXT: &str =
-    "write them into a .txt file, one per line, and set `data.path` to that file";
+/// Advice for learning from the texts of a column.
+pub(super) const INTO_TOKENS: &str =
+    "set `data.tokens` = \"characters\", \"words\" or \"bpe\" to split them into tokens";
 
 /// The error for a number that would be rounded, so that different numbers could become the same symbol.
 pub(super) const TOO_LONG: &str = "has a number with too many digits; write it in quotes, as a symbol";
@@ -220,9 +220,11 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
                 let name = texts.unwrap_or_default();
                 let or_column = match members.len() {
                     1 => "",
-                    _ => "; to make each value of another field one token, set `data.column` to that field",
+                    _ => "; for pairs of texts, set `data.source_column` and `data.target_column`",
                 };
-                let remedy = format!("to learn from such texts, {INTO_TEXT}{or_column}");
+                let remedy = format!(
+                    "to learn from such texts, set `data.column` = \"{name}\" and {INTO_TOKENS}{or_column}"
+                );
                 return Err(format!("is an object whose `{name}` is a text; {remedy}"));
             }
             let readable = members.iter().filter(|(_, value)| is_readable(value));
@@ -259,6 +261,51 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             Ok(Values { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
         }
     }
+}
+
+/// Returns the named fields of an object as a row. A sequence of values becomes words, separated by spaces.
+pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, String> {
+    let Value::Object(members) = value else {
+        return Err(
+            "is not an object, so it has no fields to select; write an object with these fields".into()
+        );
+    };
+    let field = |name: &&str| {
+        let value = members.get(*name).ok_or_else(|| {
+            let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            format!("lacks the field `{}`, and has {names}; add it", excerpt(name))
+        })?;
+        match value {
+            Value::Array(elements) => Ok(elements.iter().map(text).collect::<Result<Vec<_>, _>>()?.join(" ")),
+            value => text(value),
+        }
+    };
+    names.iter().map(field).collect()
+}
+
+/// Returns the token ids in the field `name` of an object; `None` if it is not an array of them.
+pub(super) fn ids(value: &Value, name: &str) -> Option<Vec<u32>> {
+    let ids = value.as_object()?.get(name)?.as_array()?;
+    let id = |id: &Value| u32::try_from(id.as_u64()?).ok();
+    ids.iter().map(id).collect::<Option<Vec<u32>>>().filter(|ids| !ids.is_empty())
+}
+
+/// Returns the role and the text of each turn of a conversation: objects with `role` and `content` in the field `name`,
+/// or else in `messages`. `None` for other values.
+pub(super) fn turns(value: &Value, name: Option<&str>) -> Option<Result<Vec<(String, String)>, String>> {
+    let turns = value.as_object()?.get(name.unwrap_or("messages"))?.as_array()?;
+    let is_turn = |turn: &Value| turn.get("role").is_some_and(Value::is_string);
+    if turns.is_empty() || !turns.iter().all(is_turn) {
+        return None;
+    }
+    let turn = |(turn, number): (&Value, usize)| {
+        let [role, text] = ["role", "content"].map(|key| turn.get(key).and_then(Value::as_str));
+        let problem = || {
+            format!("has a turn {number} without a text in `content`; write one, or remove the conversation")
+        };
+        Ok((role.unwrap_or_default().to_string(), text.ok_or_else(problem)?.to_string()))
+    };
+    Some(turns.iter().zip(1..).map(turn).collect())
 }
 
 /// Returns true for a value, or a sequence of values.

@@ -15,33 +15,45 @@
 //! The delimiter of CSV and the presence of a header are inferred (`delimiter`, `header`) unless `data.delimiter` and
 //! `data.header` are set. The `data` command prints the inferred values, and uncertain guesses become warnings.
 
+mod bins;
 mod cells;
+mod chat;
 mod columns;
 mod delimited;
 mod delimiter;
 mod enclosed;
+mod fields;
 mod form;
+mod groups;
 mod header;
 mod json;
+mod lists;
 mod no_data;
+mod numbers;
 mod reading;
 mod rows;
 mod targets;
+mod texts;
 mod values;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use csv::StringRecord;
 use serde_json::Value;
 
+use self::chat::ChatTemplate;
 use self::columns::first_values;
+use self::fields::{Fields, Selection};
 pub(super) use self::form::{Elements, Form};
+use self::groups::Groups;
 use self::header::FirstLine;
 use self::json::Layout;
 pub use self::reading::TableReading;
+use self::texts::TextSample;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Values};
+use super::config::{Column, DataConfig, Source, Values};
 use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
@@ -52,55 +64,71 @@ use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
 /// Reads the table that `config` names, as JSON or CSV according to its extension, or else to its content. The
-/// vocabulary is `given`, or else consists of the values of the table.
+/// vocabulary is `given`, or else consists of the values of the table. The rows of several files follow one another.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
-    if let Some(vocabulary) = given.filter(|vocabulary| vocabulary.notation() != Notation::Words) {
+    read(config, given, false)
+}
+
+/// Reads the pairs of the table that `config` names, for an encoder-decoder.
+pub(super) fn load_pairs(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
+    read(config, given, true)
+}
+
+fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Result<Dataset> {
+    let selection = Selection::of(config);
+    // Texts between end tokens are the texts of a table.
+    let reads_texts = |vocabulary: &Vocabulary| config.reads_texts() || vocabulary.is_of_texts();
+    if let Some(vocabulary) =
+        given.filter(|vocabulary| vocabulary.notation() != Notation::Words && !reads_texts(vocabulary))
+    {
         let problem = format!(
             "reads integers or symbols, but the vocabulary of {vocabulary} contains neither; add --set \
-             data.source=text to read the file as a text"
+             data.source=text to read the file as a text, or --set data.tokens=characters for the texts of a column"
         );
         return Err(Error::key("data.source", "table", problem));
     }
-    let path = &config.path;
-    if path.is_dir() {
-        let problem = "is a folder; pass the path of one CSV or JSON file";
-        return Err(Error::key("data.path", path.display(), problem));
+    let files = config.path.files("data.path")?;
+    if let Some(other) =
+        files.iter().find(|file| files.len() > 1 && Source::by_extension(file) != Source::Table)
+    {
+        let problem =
+            "is not a table by its extension, but is read together with others; remove it, or rename it";
+        return Err(Error::file(other, problem));
     }
-    let text = Text::open(path)?.read_to_string()?;
-    if is_lfs_pointer(text.as_bytes()) {
-        return Err(Error::file(path, LFS_POINTER));
-    }
-    if let Some(format) = damage::markup(&text) {
-        return Err(Error::file(
-            path,
-            format!("is {format}, not a table; download or export the table itself"),
-        ));
-    }
-    let layout = Layout::of(&text, &config.extension());
-    let is_json = layout.is_some();
-    let reading = TableReading { format: if is_json { "json" } else { "csv" }, ..TableReading::default() };
+    let reading = TableReading { files: files.len(), ..TableReading::default() };
     let mut table = Table {
         config,
         given,
+        path: PathBuf::new(),
         encoder: None,
         ids: Ids::default(),
         rows: Vec::new(),
-        is_json,
+        counted: Vec::new(),
+        is_json: false,
         is_stream: None,
         has_own_ends: false,
         columns: Columns::default(),
+        selection,
+        fields: None,
+        groups: Groups::default(),
+        texts: Vec::new(),
+        template: None,
+        as_pairs,
         reading,
         drops_zeros: false,
         literals: HashMap::new(),
     };
-    match layout {
-        Some(Layout::Array) => table.read_json(json::elements(path, &text)?),
-        Some(Layout::Lines) => table.read_json(json::lines(path, &text)),
-        None => table.read_delimited(&text),
-    }?;
+    for file in files {
+        table.path = file;
+        table.read_file()?;
+    }
+    table.push_groups()?;
     table.warn_of_empty();
+    if !table.texts.is_empty() {
+        return table.into_texts();
+    }
     let Some(encoder) = table.encoder.take() else {
-        return Err(Error::file(path, "is empty; pass a table with data"));
+        return Err(Error::file(&table.path, "is empty; pass a table with data"));
     };
     table.into_dataset(encoder)
 }
@@ -119,19 +147,34 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
 struct Table<'a> {
     config: &'a DataConfig,
     given: Option<&'a Vocabulary>,
+    /// The file that is read.
+    path: PathBuf,
     /// Created for the first value.
     encoder: Option<Encoder<'a>>,
     ids: Ids,
     /// The line number of each sequence, and its range of ids.
     rows: Vec<(usize, Range<usize>)>,
+    /// For each id, true if it counts as a target; empty if all do.
+    counted: Vec<bool>,
     /// True if a value may contain line breaks.
     is_json: bool,
     /// True if all rows together are one sequence; the first row decides.
     is_stream: Option<bool>,
     /// True if sequences have their own end tokens.
     has_own_ends: bool,
-    /// The selection of columns.
+    /// The columns that are found in the header.
     columns: Columns,
+    /// The columns that the config selects, and their indices in this file.
+    selection: Option<Selection>,
+    fields: Option<Fields>,
+    /// The rows of each group.
+    groups: Groups,
+    /// The texts, if they are split into tokens.
+    texts: Vec<TextSample>,
+    /// The chat template of the tokenizer, read for the first conversation.
+    template: Option<Option<ChatTemplate>>,
+    /// True for the pairs of an encoder-decoder.
+    as_pairs: bool,
     reading: TableReading,
     /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
@@ -151,8 +194,50 @@ struct Columns {
 }
 
 impl<'a> Table<'a> {
+    /// Reads a file.
+    fn read_file(&mut self) -> Result<()> {
+        let path = self.path.clone();
+        if path.is_dir() {
+            let problem = "is a folder; pass the path of one CSV or JSON file";
+            return Err(Error::key("data.path", path.display(), problem));
+        }
+        let text = Text::open(&path)?.read_to_string()?;
+        if is_lfs_pointer(text.as_bytes()) {
+            return Err(Error::file(path, LFS_POINTER));
+        }
+        if let Some(format) = damage::markup(&text) {
+            let problem = format!("is {format}, not a table; download or export the table itself");
+            return Err(Error::file(path, problem));
+        }
+        let layout = Layout::of(&text, &self.extension());
+        self.is_json = layout.is_some();
+        self.reading.format = if self.is_json { "json" } else { "csv" };
+        match layout {
+            Some(Layout::Array) => self.read_json(json::elements(&path, &text)?),
+            Some(Layout::Lines) => self.read_json(json::lines(&path, &text)),
+            None => self.read_delimited(&self.without_comments(text)),
+        }
+    }
+
+    /// Returns the text with its comments replaced by empty lines, which keeps the numbers of the other lines.
+    fn without_comments(&self, text: String) -> String {
+        match self.config.comment.as_str() {
+            "" => text,
+            comment => {
+                let line =
+                    |line: &str| if line.starts_with(comment) { "\n".to_string() } else { line.to_string() };
+                text.split_inclusive('\n').map(line).collect()
+            }
+        }
+    }
+
+    /// Returns the extension of the file in lower case.
+    fn extension(&self) -> String {
+        DataConfig::extension_of(&self.path)
+    }
+
     fn problem(&self, line: Option<usize>, problem: impl Into<String>) -> Error {
-        Error::in_file(&self.config.path, line, None, problem)
+        Error::in_file(&self.path, line, None, problem)
     }
 
     /// Returns the index of the column that `data.column` selects by its number.
@@ -167,12 +252,31 @@ impl<'a> Table<'a> {
     fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
         let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
         self.warn_of_json_header(&sample);
+        self.select_pairs(&sample);
         if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
             let others = members.keys().map(String::as_str);
             let others = others.filter(|&name| Some(name) != self.config.column.name());
             self.reading.guesses.extend(targets::warn_of_split(others, false));
         }
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
+    }
+
+    /// Selects the fields `prompt` and `completion` of objects if the config selects no fields, which is shown as a guess.
+    fn select_pairs(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+        const FIELDS: [&str; 2] = ["prompt", "completion"];
+        let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
+        let are_texts = FIELDS.iter().all(|field| members.get(*field).is_some_and(Value::is_string));
+        if self.selection.is_some() || self.config.column.is_set() || !are_texts {
+            return;
+        }
+        let [source, target] = FIELDS.map(|field| Column::Name(field.to_string()));
+        let pairs = DataConfig { source_column: source, target_column: target, ..self.config.clone() };
+        self.selection = Selection::of(&pairs);
+        self.reading.guesses.push(
+            "the fields `prompt` and `completion` are read as pairs; set `data.source_column` and \
+             `data.target_column` to read others"
+                .to_string(),
+        );
     }
 
     /// Warns if the first of several arrays may hold column names. It is read as data, because JSON has no headers.
@@ -196,17 +300,42 @@ impl<'a> Table<'a> {
 
     /// Adds a JSON value.
     fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
+        if let Some(fields) = self.fields_of_objects()? {
+            let names = self.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
+            if fields.form == fields::Form::Texts
+                && let Some(ids) = json::ids(&value, names[0])
+            {
+                let mask = targets::mask(&value, Some(names[0]));
+                return self.push_ids(line, ids, mask);
+            }
+            let row = json::fields(&value, &names).map_err(|problem| self.problem(Some(line), problem))?;
+            self.reading.add(&row);
+            return self.push_fields(&(line, row), &fields);
+        }
+        if let Some(turns) = json::turns(&value, self.config.column.name()) {
+            let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
+            return self.push_turns(line, &turns);
+        }
+        let mask = targets::mask(&value, self.config.column.name());
         let values = json::values(value, self.config.column.name());
         let json::Values { row, is_one, literals } =
             values.map_err(|problem| self.problem(Some(line), problem))?;
         self.reading.add(&row);
         let column = self.numbered_column().or(is_one.then_some(0));
         let row = (line, row);
-        self.push(&row, column).map_err(|error| {
+        let before = self.ids.len();
+        let pushed = self.push(&row, column).map_err(|error| {
             // The error must quote the number as written in the file.
             let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
             written.and_then(Result::err).unwrap_or(error)
-        })?;
+        });
+        pushed?;
+        if let Some(mask) = mask {
+            self.counted.resize(before, true);
+            self.counted.extend(mask);
+        } else if !self.counted.is_empty() {
+            self.counted.resize(self.ids.len(), true);
+        }
         match self.encoder {
             Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
             _ => Ok(()),

@@ -15,6 +15,13 @@ pub struct TableReading {
     /// The CSV delimiter, by its name in a config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<String>,
+    /// The number of files.
+    pub files: usize,
+    /// The number of groups of rows, each of which is a sequence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<usize>,
+    /// The number of sequences that are left out because they are longer than `data.length`.
+    pub left_out: usize,
     /// The names of the columns; `None` if the first line is data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Vec<String>>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rand::seq::SliceRandom;
 
 use super::{Table, values::Encoder};
+use crate::data::batch::Role;
 use crate::data::config::{MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::and_more;
@@ -27,6 +28,9 @@ const MIN_LONG_ROW: usize = 256;
 impl<'a> Table<'a> {
     /// Returns the training and validation splits, as rows or as parts of a single sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
+        if self.config.bins > 0 {
+            return self.into_bins(encoder);
+        }
         self.warn_of_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
             if let Some(lengths) = self.config.lengths {
@@ -42,13 +46,14 @@ impl<'a> Table<'a> {
             return Err(Error::key("data.split", "\"shuffle\"", problem));
         }
         self.refuse_texts(&encoder)?;
-        let vocabulary = encoder.finish(&mut self.ids, false)?.with_columns(self.columns());
+        let vocabulary = encoder.finish(&mut self.ids, false, &mut self.reading.guesses)?;
+        let vocabulary = vocabulary.with_columns(self.columns());
         let sets = Sequences::cut(self.config, self.ids)?;
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
     /// Returns the names of the columns in reading order.
-    fn columns(&self) -> Vec<String> {
+    pub(super) fn columns(&self) -> Vec<String> {
         self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
     }
 
@@ -89,25 +94,73 @@ impl<'a> Table<'a> {
         }
         let with_end = is_ended && !self.has_own_ends;
         self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
-        let train_rows = self.config.train_part(self.rows.len());
-        if self.config.split == RowSplit::Shuffle {
-            self.rows.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
-        }
-        let vocabulary = encoder.finish(&mut self.ids, with_end)?.with_columns(self.columns());
+        let (train, valid) = self.split(self.rows.len())?;
+        let vocabulary = encoder.finish(&mut self.ids, with_end, &mut self.reading.guesses)?;
+        let vocabulary = vocabulary.with_columns(self.columns());
         let end = vocabulary.end().filter(|_| with_end);
-        let set = |part: &[(usize, Range<usize>)]| {
-            let mut split = Rows::default();
-            for (_, ids) in part {
-                split.push(&self.ids.iter(ids.clone()).chain(end).collect::<Vec<u32>>());
-            }
-            Sequences::rows(split)
-        };
-        let [train, valid] = match self.config.is_one_split() {
-            true => [&self.rows[..]; 2],
-            false => [&self.rows[..train_rows], &self.rows[train_rows..]],
-        };
-        let sets = (set(train), set(valid));
+        let sets = (self.row_set(&train, end)?, self.row_set(&valid, end)?);
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
+    }
+
+    /// Returns the set of the rows with these indices, each followed by the `end` token.
+    pub(super) fn row_set(&mut self, indices: &[usize], end: Option<u32>) -> Result<Sequences> {
+        let mut set = Rows::default();
+        for (line, ids) in indices.iter().map(|&index| self.rows[index].clone()) {
+            let row: Vec<u32> = self.ids.iter(ids.clone()).chain(end).collect();
+            let Some(length) = self.limited(line, row.len())? else {
+                self.reading.left_out += 1;
+                continue;
+            };
+            match self.counted.get(ids) {
+                Some(counted) => {
+                    let role = |&counts: &bool| if counts { Role::Unknown } else { Role::Padding };
+                    let roles = counted.iter().map(role).chain(end.map(|_| Role::Unknown));
+                    set.push_with_roles(&row[..length], roles.take(length).skip(1));
+                }
+                None => set.push(&row[..length]),
+            }
+        }
+        match set.is_empty() {
+            true => Err(self.all_left_out()),
+            false => Ok(Sequences::rows(set)),
+        }
+    }
+
+    /// Returns the error for a set without a sequence.
+    pub(super) fn all_left_out(&self) -> Error {
+        let problem = format!(
+            "has no sequence of at most `data.length` = {} targets for one of the sets; raise `data.length`, or set \
+             `data.long_rows` = \"cut\"",
+            self.config.length
+        );
+        self.problem(None, problem)
+    }
+
+    /// Returns the indices of the sequences for training and for validation, out of `all`.
+    ///
+    /// # Errors
+    /// Returns an error if a set would be empty.
+    pub(super) fn split(&self, all: usize) -> Result<(Vec<usize>, Vec<usize>)> {
+        let mut indices: Vec<usize> = (0..all).collect();
+        if self.config.is_one_split() {
+            return Ok((indices.clone(), indices));
+        }
+        let train = self.config.train_part(all);
+        if train == 0 || train == all {
+            let problem = format!(
+                "has {}, of which `data.valid_fraction` = {} leaves {train} for training and {} for validation, but \
+                 each needs at least one; lower `data.valid_fraction`, or add rows",
+                counted(all, "sequence"),
+                self.config.valid_fraction,
+                all - train
+            );
+            return Err(self.problem(None, problem));
+        }
+        if self.config.split != RowSplit::Tail {
+            indices.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
+        }
+        let valid = indices.split_off(train);
+        Ok((indices, valid))
     }
 
     /// Warns if the table contains end tokens, but not as the last value of each row.

@@ -38,8 +38,8 @@ pub(super) fn warn_of_split<'n>(names: impl IntoIterator<Item = &'n str>, is_rea
     let name = excerpt(name);
     let usage = if is_read { "is read as a value in each row" } else { "is not read" };
     Some(format!(
-        "`{name}` {usage}, and the last rows are for validation; to keep the split that `{name}` defines, \
-         write its validation rows last, and set `data.valid_fraction` to their share"
+        "`{name}` {usage}; to keep the split that `{name}` defines, write its validation rows into a file of their own, \
+         and set `data.valid_path` to it"
     ))
 }
 
@@ -103,5 +103,28 @@ fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
         return !value.is_null() && !value.as_array().is_some_and(is_default);
     }
     let is_label = LABELS.contains(&&*name);
-    is_label && (value.is_array() && value != read || value.as_i64() == Some(IGNORE_INDEX))
+    let is_mask = || ignored(value, read).is_some();
+    is_label && (value.is_array() && value != read && !is_mask() || value.as_i64() == Some(IGNORE_INDEX))
+}
+
+/// Returns, for each token of the field `name` of an object, true if it counts as a target: false where a field of
+/// labels has -100 (as in transformers). `None` if there is no such field.
+pub(super) fn mask(value: &Value, name: Option<&str>) -> Option<Vec<bool>> {
+    let members = value.as_object()?;
+    let read = members.get(name?)?;
+    let mut labels = members.iter().filter(|(name, _)| LABELS.contains(&&*plain(name)));
+    labels.find_map(|(_, labels)| ignored(labels, read)).filter(|counted| counted.contains(&false))
+}
+
+/// Returns, for each label, false if it is -100. `None` if labels and tokens differ otherwise.
+fn ignored(labels: &Value, read: &Value) -> Option<Vec<bool>> {
+    let (labels, read) = (labels.as_array()?, read.as_array()?);
+    let counts = |(label, token): (&Value, &Value)| match label.as_i64() {
+        Some(IGNORE_INDEX) => Some(false),
+        _ => (label == token).then_some(true),
+    };
+    if labels.len() != read.len() {
+        return None;
+    }
+    labels.iter().zip(read).map(counts).collect()
 }

@@ -36,10 +36,10 @@ const ROUND_BYTES: usize = 32 * SEGMENT_BYTES;
 
 /// Reads the text that `config` names, with the `given` vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
-    let Scanned { files, characters, reading } = scan(&config.path)?;
+    let Scanned { files, characters, reading } = scan(&config.path.expand("data.path")?)?;
     let bytes = reading.bytes;
     if bytes == 0 {
-        return Err(Error::file(&config.path, "is empty; pass a text"));
+        return Err(Error::file(config.path.first(), "is empty; pass a text"));
     }
     if given.is_none() && BYTE_ORDER_MARK.chars().all(|mark| characters.contains(&mark)) {
         files.iter().try_for_each(refuse_byte_order_mark)?;
@@ -53,7 +53,11 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             return Err(Error::key("data.source", "text", problem));
         }
         (Some(vocabulary), _) => vocabulary.clone(),
-        (None, Tokens::Characters) => Vocabulary::characters(characters)?,
+        (None, Tokens::Auto | Tokens::Characters) => Vocabulary::characters(characters)?,
+        (None, Tokens::Words) => {
+            let problem = "applies to the texts of a table; use \"characters\" or \"bpe\" for a text";
+            return Err(Error::key("data.tokens", "\"words\"", problem));
+        }
         // The validation part must not influence the tokens, so only the training part is used.
         (None, Tokens::Bpe) => {
             let vocab = config.vocab.or(DEFAULT_BPE_TOKENS);
@@ -109,17 +113,21 @@ struct Scanned {
     reading: TextReading,
 }
 
-/// Scans the file or stream at `path`, or all files below the folder there in path order. Hidden files are skipped.
-fn scan(path: &Path) -> Result<Scanned> {
+/// Scans the files, streams and folders at `paths`, in this order, with the files of a folder in path order. Hidden
+/// files are skipped.
+fn scan(paths: &[PathBuf]) -> Result<Scanned> {
     let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
-    let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
+    let walk = |path: &PathBuf| {
+        let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
+        walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name()))
+    };
     let mut files: Vec<File> = Vec::new();
     let mut occurs = vec![false; char::MAX as usize + 1];
     // True if the previous file needs no line break after it.
     let mut is_closed = true;
     let (mut damage, mut reading) = (Damage::default(), TextReading::default());
     let mut with_markup = Vec::new();
-    for entry in walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name())) {
+    for (path, entry) in paths.iter().flat_map(|path| walk(path).map(move |entry| (path, entry))) {
         let entry = entry.map_err(|error| {
             let failed = error.path().unwrap_or(path).to_path_buf();
             match error.into_io_error() {
@@ -160,6 +168,7 @@ fn scan(path: &Path) -> Result<Scanned> {
     }
     let codes = (0..).zip(occurs).filter_map(|(code, occurs)| occurs.then_some(code));
     if files.is_empty() {
+        let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
         return Err(Error::key("data.path", path.display(), "is a folder without files; add texts to it"));
     }
     reading.warnings.extend(warn_of_markup(&with_markup));

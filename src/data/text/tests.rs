@@ -23,7 +23,7 @@ impl Texts {
     fn config(&self, name: &str) -> DataConfig {
         DataConfig {
             source: Some(Source::Text),
-            path: self.0.path().join(name),
+            path: self.0.path().join(name).into(),
             length: 7,
             ..DataConfig::default()
         }
@@ -167,7 +167,7 @@ fn unusable_text_and_settings_are_refused() {
     let vocab = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(256), ..texts.config("short") };
     starts(&vocab, "`data.vocab` = 256 must be above 256 with `data.tokens` = \"bpe\"".into());
     starts(
-        &DataConfig { path: PathBuf::new(), ..texts.config("") },
+        &DataConfig { path: crate::data::Paths::default(), ..texts.config("") },
         "`data.path` = \"\" does not name a file".into(),
     );
     for fraction in [0.0, 1.0, -0.5, f64::NAN] {
@@ -200,7 +200,7 @@ fn folders_are_read_in_path_order_without_dotfiles() {
     for name in ["c", "b/z", "a", ".hidden", "b/a"] {
         fs::write(folder.join(name), format!("\u{feff}{name}")).unwrap();
     }
-    let Scanned { files, characters, .. } = scan(folder).unwrap();
+    let Scanned { files, characters, .. } = scan(&[folder.into()]).unwrap();
     assert_eq!(files.len(), 4);
     let read = |file: &File| file.pieces(file.is_closed).unwrap().collect::<Result<String>>().unwrap();
     assert_eq!(files.iter().map(read).collect::<String>(), "a\nb/a\nb/z\nc");
@@ -210,7 +210,7 @@ fn folders_are_read_in_path_order_without_dotfiles() {
 #[test]
 fn empty_folders_are_refused() {
     let texts = Texts::new(&[]);
-    let error = scan(texts.0.path()).map(|it| it.reading).unwrap_err().to_string();
+    let error = scan(&[texts.0.path().into()]).map(|it| it.reading).unwrap_err().to_string();
     assert!(error.starts_with("`data.path` = ") && error.contains("folder without files"), "{error}");
 }
 

@@ -32,17 +32,23 @@ impl Vocabulary {
         Ok([before, &self.encode(text)?, after].concat())
     }
 
-    /// Returns the tokens that a tokenizer adds before and after a complete text.
+    /// Returns the tokens that are added before and after a complete text: by a tokenizer, or the end token of the
+    /// previous text.
     pub fn added_tokens(&self) -> [&[u32]; 2] {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.added_tokens.each_ref().map(Vec::as_slice),
-            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => [&[], &[]],
+            Kind::Characters { end, .. } => [end.as_slice(), &[]],
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Bins(_) => [&[], &[]],
         }
     }
 
-    /// Returns true for a special token of a tokenizer, which is not part of a text.
+    /// Returns true for a special token of a tokenizer or between texts, which is not part of a text.
     pub fn is_special(&self, id: u32) -> bool {
-        matches!(&*self.0, Kind::Tokenizer(tokenizer) if tokenizer.is_special(id))
+        match &*self.0 {
+            Kind::Tokenizer(tokenizer) => tokenizer.is_special(id),
+            Kind::Characters { characters, .. } => id as usize >= characters.len(),
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Bins(_) => false,
+        }
     }
 
     /// Encodes each text; a tokenizer encodes them in parallel. Drops [unknown](Self::unknown) characters without an
@@ -53,7 +59,7 @@ impl Vocabulary {
     pub(crate) fn encode_all<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<u32>>> {
         let texts = texts.iter().map(AsRef::as_ref);
         match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => {
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Bins(_) => {
                 texts.map(|text| self.encode_words(text)).collect()
             }
             Kind::Characters { ids, .. } => {
@@ -89,7 +95,7 @@ impl Vocabulary {
     pub(crate) fn last_cut(&self, text: &str) -> Option<usize> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.cuts.as_ref()?.last_in(text),
-            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => Some(text.len()),
+            _ => Some(text.len()),
         }
     }
 
@@ -107,7 +113,7 @@ impl Vocabulary {
     /// represent words, which are checked one by one.
     pub(crate) fn unknown(&self, text: &str) -> Option<(usize, char)> {
         match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => None,
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Bins(_) => None,
             Kind::Characters { ids, .. } => text
                 .char_indices()
                 .find(|&(_, character)| ids.get(character as usize).is_none_or(Option::is_none)),
@@ -119,7 +125,7 @@ impl Vocabulary {
     pub(crate) fn unknown_token(&self) -> Option<u32> {
         match &*self.0 {
             Kind::Tokenizer(tokenizer) => tokenizer.unknown_token(),
-            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => None,
+            _ => None,
         }
     }
 
@@ -141,14 +147,15 @@ impl Vocabulary {
         })
     }
 
-    /// Returns the id of an integer or a symbol.
-    pub(crate) fn word(&self, word: &str) -> Option<u32> {
+    /// Returns the id of an integer, a symbol or a number.
+    pub fn word(&self, word: &str) -> Option<u32> {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => match special.iter().position(|name| name == word) {
                 Some(index) => Some((integers + index) as u32),
                 None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
             },
             Kind::Symbols { ids, .. } => ids.get(word).copied(),
+            Kind::Bins(bins) => bins.word(word),
             Kind::Characters { .. } | Kind::Tokenizer(_) => None,
         }
     }
@@ -171,7 +178,7 @@ impl Vocabulary {
     pub(super) fn ids_of_word(&self, word: &str) -> Option<Vec<u32>> {
         let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
         match self.word(word) {
-            None if self.is_integers() => None,
+            None if self.is_integers() || self.bin(0.0).is_some() => None,
             None => word.chars().map(symbol).collect(),
             Some(id) => Some(vec![id]),
         }
@@ -206,6 +213,7 @@ impl Vocabulary {
                 let words: Vec<String> = ids.iter().map(|&id| self.token(id)).collect();
                 words.join(" ")
             }
+            Kind::Bins(bins) => ids.iter().map(|&id| bins.written(id)).collect::<Vec<_>>().join(" "),
             Kind::Symbols { symbols, phrases, .. } => {
                 let word = |&id: &u32| match symbols.get(id as usize) {
                     Some(symbol) => phrases.written(symbol),
@@ -213,9 +221,17 @@ impl Vocabulary {
                 };
                 ids.iter().map(word).collect::<Vec<_>>().join(" ")
             }
-            Kind::Characters { characters, .. } => {
-                let character = |id: &u32| characters.get(*id as usize).copied();
-                ids.iter().map(|id| character(id).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+            Kind::Characters { characters, special, .. } => {
+                let mut text = String::new();
+                for &id in ids {
+                    let named = || special.get((id as usize).checked_sub(characters.len())?);
+                    match (characters.get(id as usize), named()) {
+                        (Some(&character), _) => text.push(character),
+                        (None, Some(name)) => text.push_str(name),
+                        (None, None) => text.push(char::REPLACEMENT_CHARACTER),
+                    }
+                }
+                text
             }
             Kind::Tokenizer(tokenizer) => {
                 let decode = || tokenizer.tokenizer.decode(ids, false);
@@ -234,7 +250,7 @@ impl Vocabulary {
             Kind::Tokenizer(tokenizer) => {
                 tokenizer.tokenizer.id_to_token(id).is_some_and(|name| name.starts_with('▁'))
             }
-            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Characters { .. } => false,
+            _ => false,
         };
         if starts_word && !text.starts_with(' ') { format!(" {text}") } else { text }
     }
@@ -253,6 +269,7 @@ impl Vocabulary {
                 Some(symbol) => symbol.split(' ').map(visible).collect::<Vec<_>>().join(" "),
                 None => replacement(),
             },
+            Kind::Bins(bins) => bins.label(id),
             Kind::Characters { .. } => visible(&self.decode(&[id])),
             Kind::Tokenizer(tokenizer) => match self.piece(id) {
                 // An incomplete character is written as its bytes, and a token that decodes to nothing as its name.
@@ -332,6 +349,17 @@ mod tests {
         let vocabulary = Vocabulary::characters("a \n\u{7}".chars()).unwrap();
         let labels: Vec<String> = (0..5).map(|id| vocabulary.token(id)).collect();
         assert_eq!(labels, ["\\u{7}", "\\n", "␣", "a", "\u{fffd}"]);
+        let texts = Vocabulary::characters_with("ba".chars(), &["<sep>", "<end>"]).unwrap();
+        assert_eq!(
+            (texts.decode(&[0, 2, 1, 3]), texts.encode_whole("ab").unwrap()),
+            ("a<sep>b<end>".into(), vec![3, 0, 1])
+        );
+        assert_eq!(
+            (texts.size(), texts.end(), texts.is_special(2), texts.is_special(1)),
+            (4, Some(3), true, false)
+        );
+        let stored = serde_json::to_string(&texts).unwrap();
+        assert_eq!(serde_json::from_str::<Vocabulary>(&stored).unwrap(), texts);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The vocabulary: the meaning of ids as integers, characters, symbols, or pieces of text.
 
+mod bins;
 mod coding;
 mod cuts;
 mod declared;
@@ -8,6 +9,7 @@ mod limits;
 mod phrases;
 mod stored;
 mod tokenizer;
+mod trained;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
+use self::bins::Bins;
 use self::declared::Declared;
 use self::phrases::Phrases;
 use self::stored::Stored;
@@ -33,6 +36,9 @@ pub use tokenizer::{END_OF_TEXT, byte_level};
 /// next (as in fairseq).
 pub const END: &str = "<end>";
 
+/// The name of the token between the source and the target of a pair.
+pub const SEPARATOR: &str = "<sep>";
+
 /// The meaning of the ids below [`size`](Self::size). Cheap to clone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
@@ -45,10 +51,13 @@ enum Kind {
         special: Vec<String>,
         columns: Vec<String>,
     },
-    /// Characters, and the id of each code point up to the largest of them.
+    /// Characters, the id of each code point up to the largest of them, and special tokens between texts.
     Characters {
         characters: Vec<char>,
         ids: Vec<Option<u32>>,
+        special: Vec<String>,
+        /// The token that begins and ends a text, if it is one of the special tokens.
+        end: Option<u32>,
     },
     Symbols {
         symbols: Vec<String>,
@@ -57,6 +66,8 @@ enum Kind {
         end: Option<u32>,
         columns: Vec<String>,
     },
+    /// Bins of numbers.
+    Bins(Bins),
     Tokenizer(Box<TextTokenizer>),
 }
 
@@ -83,6 +94,17 @@ impl Vocabulary {
     /// # Errors
     /// Returns an error if `characters` is empty.
     pub fn characters(characters: impl IntoIterator<Item = char>) -> Result<Self> {
+        Self::characters_with(characters, &[])
+    }
+
+    /// Creates a vocabulary of characters like [`characters`](Self::characters), followed by special tokens.
+    ///
+    /// # Errors
+    /// Returns an error if `characters` is empty.
+    pub(super) fn characters_with(
+        characters: impl IntoIterator<Item = char>,
+        special: &[&str],
+    ) -> Result<Self> {
         let mut characters: Vec<char> = characters.into_iter().collect();
         characters.sort_unstable();
         characters.dedup();
@@ -93,7 +115,9 @@ impl Vocabulary {
         for (&character, id) in characters.iter().zip(0..) {
             ids[character as usize] = Some(id);
         }
-        Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids })))
+        let end = special.iter().position(|name| *name == END).map(|index| (characters.len() + index) as u32);
+        let special = special.iter().map(|name| name.to_string()).collect();
+        Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids, special, end })))
     }
 
     /// Creates a vocabulary of named symbols in the given order; `end` is the id of the end token.
@@ -129,6 +153,8 @@ impl Vocabulary {
             Arc::get_mut(&mut self.0)
         {
             *columns = names;
+        } else if let Some(Kind::Bins(bins)) = Arc::get_mut(&mut self.0) {
+            bins.columns = names;
         }
         self
     }
@@ -137,6 +163,7 @@ impl Vocabulary {
     pub(super) fn columns(&self) -> &[String] {
         match &*self.0 {
             Kind::Integers { columns, .. } | Kind::Symbols { columns, .. } => columns,
+            Kind::Bins(bins) => &bins.columns,
             Kind::Characters { .. } | Kind::Tokenizer(_) => &[],
         }
     }
@@ -189,8 +216,9 @@ impl Vocabulary {
     pub fn size(&self) -> usize {
         match &*self.0 {
             Kind::Integers { integers, special, .. } => integers + special.len(),
-            Kind::Characters { characters, .. } => characters.len(),
+            Kind::Characters { characters, special, .. } => characters.len() + special.len(),
             Kind::Symbols { symbols, .. } => symbols.len(),
+            Kind::Bins(bins) => bins.size(),
             Kind::Tokenizer(tokenizer) => tokenizer.size,
         }
     }
@@ -202,8 +230,8 @@ impl Vocabulary {
             Kind::Integers { integers, special, .. } => {
                 special.iter().position(|name| name == END).map(|index| (integers + index) as u32)
             }
-            Kind::Characters { .. } => None,
-            Kind::Symbols { end, .. } => *end,
+            Kind::Characters { end, .. } | Kind::Symbols { end, .. } => *end,
+            Kind::Bins(bins) => bins.end(),
             Kind::Tokenizer(tokenizer) => tokenizer.end.as_ref().map(|end| end.id),
         }
     }
@@ -222,6 +250,14 @@ impl Vocabulary {
         self.added_tokens()[0].first().copied().or_else(|| self.end())
     }
 
+    /// Returns the bin of a number, if the ids represent bins.
+    pub(super) fn bin(&self, number: f64) -> Option<u32> {
+        match &*self.0 {
+            Kind::Bins(bins) => Some(bins.of(number)),
+            _ => None,
+        }
+    }
+
     /// Returns true if each id represents an integer of the same value.
     pub(crate) fn is_integers(&self) -> bool {
         matches!(&*self.0, Kind::Integers { .. })
@@ -230,7 +266,7 @@ impl Vocabulary {
     /// Returns the notation of a prompt.
     pub fn notation(&self) -> Notation {
         match &*self.0 {
-            Kind::Integers { .. } | Kind::Symbols { .. } => Notation::Words,
+            Kind::Integers { .. } | Kind::Symbols { .. } | Kind::Bins(_) => Notation::Words,
             Kind::Characters { .. } => Notation::Characters,
             Kind::Tokenizer(_) => Notation::Text,
         }
@@ -250,8 +286,15 @@ impl fmt::Display for Vocabulary {
                 f.write_str(&counted(*integers, "integer"))?;
                 special.iter().try_for_each(|name| write!(f, " and `{name}`"))
             }
-            Kind::Characters { characters, .. } => f.write_str(&counted(characters.len(), "character")),
+            Kind::Characters { characters, special, .. } => {
+                f.write_str(&counted(characters.len(), "character"))?;
+                special.iter().try_for_each(|name| write!(f, " and `{name}`"))
+            }
             Kind::Symbols { symbols, .. } => f.write_str(&counted(symbols.len(), "symbol")),
+            Kind::Bins(bins) => {
+                f.write_str(&counted(bins.centers.len(), "bin"))?;
+                bins.special.iter().try_for_each(|name| write!(f, " and `{name}`"))
+            }
             Kind::Tokenizer(tokenizer) => f.write_str(&counted(tokenizer.size, "token")),
         }
     }

@@ -1,12 +1,13 @@
 //! The file format of a vocabulary.
 //!
 //! A vocabulary is stored as `vocabulary.json` next to the weights. The file contains all data that is needed to encode
-//! a prompt and to decode the output of the model. The key `kind` selects one of four formats:
+//! a prompt and to decode the output of the model. The key `kind` selects one of five formats:
 //!
 //! ```json
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
-//! {"kind": "characters", "characters": "\n !,.abc"}
+//! {"kind": "characters", "characters": "\n !,.abc", "special": ["<end>"]}
 //! {"kind": "symbols", "symbols": ["up", "down"], "end": null, "columns": ["day", "state"]}
+//! {"kind": "bins", "edges": [0.5], "centers": [0.1, 0.9], "special": [], "columns": ["price"]}
 //! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
 //! ```
 //!
@@ -14,9 +15,11 @@
 //! `columns` are the names in the header of the training table, by which columns of other tables are found.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::bins::Bins;
 use super::end::TextEnd;
 use super::tokenizer::TextTokenizer;
 use super::{Kind, Vocabulary};
@@ -56,6 +59,8 @@ pub(super) enum Stored {
     },
     Characters {
         characters: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        special: Vec<String>,
     },
     Symbols {
         symbols: Vec<String>,
@@ -63,6 +68,7 @@ pub(super) enum Stored {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         columns: Vec<String>,
     },
+    Bins(Bins),
     Tokenizer {
         tokenizer: serde_json::Value,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,12 +82,13 @@ impl From<Vocabulary> for Stored {
             Kind::Integers { integers, special, columns } => {
                 Stored::Integers { integers: *integers, special: special.clone(), columns: columns.clone() }
             }
-            Kind::Characters { characters, .. } => {
-                Stored::Characters { characters: characters.iter().collect() }
+            Kind::Characters { characters, special, .. } => {
+                Stored::Characters { characters: characters.iter().collect(), special: special.clone() }
             }
             Kind::Symbols { symbols, end, columns, .. } => {
                 Stored::Symbols { symbols: symbols.clone(), end: *end, columns: columns.clone() }
             }
+            Kind::Bins(bins) => Stored::Bins(bins.clone()),
             Kind::Tokenizer(tokenizer) => {
                 Stored::Tokenizer { tokenizer: tokenizer.json.clone(), end: tokenizer.declared_end }
             }
@@ -106,10 +113,14 @@ impl TryFrom<Stored> for Vocabulary {
                     ))),
                 }
             }
-            Stored::Characters { characters } => Vocabulary::characters(characters.chars()),
+            Stored::Characters { characters, special } => {
+                let special: Vec<&str> = special.iter().map(String::as_str).collect();
+                Vocabulary::characters_with(characters.chars(), &special)
+            }
             Stored::Symbols { symbols, end, columns } => {
                 Ok(Vocabulary::symbols(symbols, end)?.with_columns(columns))
             }
+            Stored::Bins(bins) => Ok(Vocabulary(Arc::new(Kind::Bins(bins.checked()?)))),
             Stored::Tokenizer { tokenizer, end } => {
                 let tokenizer = TextTokenizer::parse(tokenizer)?;
                 let end = end.map(|id| TextEnd { id, declared_by: "vocabulary.json".into() });

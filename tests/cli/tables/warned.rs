@@ -27,7 +27,8 @@ fn advice_on_unusual_data_can_be_followed() {
     write(folder, "sparse.csv", "session_id;item_id\n", 400, |row| {
         format!("{};{}", row % 10, [666_146, 31_331, 81_766, 12][row / 10 % 4])
     });
-    let sparse = described(folder, "sparse.csv", &[]);
+    assert_eq!(described(folder, "sparse.csv", &[])["vocab"], 14, "integers with large gaps become symbols");
+    let sparse = described(folder, "sparse.csv", &["data.values=integers"]);
     assert!(warns(&sparse, "of 666,147 integers only 14 occur") && warns(&sparse, "data.values"), "{sparse}");
     assert_eq!(described(folder, "sparse.csv", &["data.values=symbols"])["vocab"], 14);
 
@@ -35,7 +36,7 @@ fn advice_on_unusual_data_can_be_followed() {
     write(folder, "stories.jsonl", "", 200, |row| json!({ "text": story(row) }).to_string());
     for sets in [&[][..], &["data.column=text"]] {
         let stderr = refused(folder, "stories.jsonl", sets);
-        assert!(stderr.contains("write them into a .txt file, one per line"), "{stderr}");
+        assert!(stderr.contains("set `data.tokens` = \"characters\""), "{stderr}");
     }
     write(folder, "stories.txt", "", 200, story);
     assert_eq!(described(folder, "stories.txt", &[])["source"], "text");
@@ -54,7 +55,7 @@ fn sorted_tables_warn_until_shuffled() {
     let folder = dir.path();
     let row = |row: usize| format!("{},{},{}", noise(row, 5), noise(row + 1000, 5), row / 100);
     write(folder, "sorted.csv", "a,b,label\n", 1000, row);
-    let sorted = described(folder, "sorted.csv", &[]);
+    let sorted = described(folder, "sorted.csv", &["data.split=tail"]);
     assert!(
         warns(&sorted, "by 1.00 in token 3") && warns(&sorted, "set `data.split` = \"shuffle\""),
         "{sorted}"

@@ -3,13 +3,14 @@
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
   /**
-   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, added?: string[][]}} stored
-   * `merges` and `special` for byte pairs only; `added` holds the tokens that the program adds before and after a text
+   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, edges?: number[], added?: string[][]}} stored
+   * `merges` and `special` for byte pairs only; `edges` between the bins of numbers; `added` holds the tokens that the program adds before and after a text
    */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;
     this.added = stored.added ?? [[], []];
+    this.edges = stored.edges;
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
@@ -81,8 +82,12 @@ class Tokenizer {
     return tokens;
   }
 
-  /** Returns a part of a text with its id. An integer is read as a number: `07` is `7`. */
+  /** Returns a part of a text with its id. An integer is read as a number: `07` is `7`; a number has the id of its bin. */
   found(part, start) {
+    const number = Number(part);
+    if (this.edges && !this.ids.has(part) && Number.isFinite(number)) {
+      return { id: this.edges.filter((edge) => edge <= number).length, text: part, start, end: start + part.length };
+    }
     const isInteger = this.kind === "integers" && /^\+?\d+$/.test(part);
     const id = this.ids.get(part) ?? (isInteger ? this.ids.get(String(Number(part))) : undefined);
     return { id: id ?? null, text: part, start, end: start + part.length };

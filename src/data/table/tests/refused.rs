@@ -37,7 +37,7 @@ fn invalid_values_are_reported_with_their_line() {
         (refused("a.csv", "1.5,2\n3,4\n", as_is), "FILE:1: value 1: `1.5` is not an integer"),
         (
             refused("a.csv", "1,2\n3, -4\n", as_is),
-            "FILE:2: value 2: `-4` is outside the vocabulary (ids 0 to 1048575); set `data.values`",
+            "FILE:2: value 2: `-4` is negative; set `data.values` = \"symbols\"",
         ),
         (
             refused("a.csv", "1,2\n3,1\n", |config| DataConfig { vocab: Count::Of(3), ..config }),
@@ -45,7 +45,7 @@ fn invalid_values_are_reported_with_their_line() {
         ),
         (
             refused("a.csv", "1,2\n3,99999999999999999999\n", as_is),
-            "FILE:2: value 2: `99999999999999999999` is outside",
+            "FILE:2: value 2: `99999999999999999999` is too large",
         ),
         (refused("a.csv", "1,2\n3,,4\n", as_is), "FILE:2: value 2: is empty; write a value, or remove it"),
         (
@@ -221,8 +221,9 @@ fn invalid_utf8_is_reported_by_line_and_byte() {
 fn a_folder_or_a_missing_file_is_refused() {
     let file = File::new("a.csv", "1,2");
     let folder = DataConfig { path: file.0.path().into(), ..file.config() };
-    assert!(file.problem(folder).contains("is a folder; pass the path of one CSV or JSON file"));
-    let missing = DataConfig { path: file.0.path().join("b.csv"), ..file.config() };
+    std::fs::write(file.0.path().join("notes.txt"), "a note").unwrap();
+    assert!(file.problem(folder).contains("notes.txt: is not a table by its extension"));
+    let missing = DataConfig { path: file.0.path().join("b.csv").into(), ..file.config() };
     assert!(file.problem(missing).starts_with("cannot read `"));
     let zero = DataConfig { column: Column::Number(0), ..file.config() };
     assert!(file.problem(zero).starts_with("`data.column` = 0 must be in [1, "));

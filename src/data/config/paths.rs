@@ -1,0 +1,234 @@
+//! The paths of the user's data: a file, a folder, a pattern, or a list of these.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use walkdir::WalkDir;
+
+use super::Source;
+use crate::error::{Error, Result};
+
+/// One path, or a list of paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Written", into = "Written")]
+#[schemars(with = "Written")]
+pub struct Paths(Vec<PathBuf>);
+
+/// Patterns match no hidden files.
+const VISIBLE: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// The form in a config.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected text in quotes, or a list of them")]
+enum Written {
+    One(PathBuf),
+    Several(Vec<PathBuf>),
+}
+
+impl From<Written> for Paths {
+    fn from(written: Written) -> Self {
+        Paths(match written {
+            Written::One(path) => {
+                vec![path].into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
+            }
+            Written::Several(paths) => paths,
+        })
+    }
+}
+
+impl From<Paths> for Written {
+    fn from(Paths(mut paths): Paths) -> Self {
+        match paths.len() {
+            0 | 1 => Written::One(paths.pop().unwrap_or_default()),
+            _ => Written::Several(paths),
+        }
+    }
+}
+
+impl<T: Into<PathBuf>> From<T> for Paths {
+    fn from(path: T) -> Self {
+        Written::One(path.into()).into()
+    }
+}
+
+impl fmt::Display for Paths {
+    /// Writes the paths, separated by commas.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (path, number) in self.0.iter().zip(0..) {
+            write!(f, "{}{}", if number == 0 { "" } else { ", " }, path.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl Paths {
+    /// Returns true if there is no path.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Iterates over the paths as written.
+    pub fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(PathBuf::as_path)
+    }
+
+    /// Returns true if the paths name several files: a folder, a pattern, or a list.
+    pub fn are_several(&self) -> bool {
+        self.0.len() > 1 || self.first().is_dir() || !self.first().exists()
+    }
+
+    /// Returns true if each path is a regular file, a folder, or a pattern that matches files. A pipe can be read only
+    /// once.
+    pub fn are_files(&self) -> bool {
+        let is_readable = |path: &PathBuf| path.is_file() || path.is_dir();
+        !self.is_empty() && self.expand("").is_ok_and(|paths| paths.iter().all(is_readable))
+    }
+
+    /// Returns the first path, or an empty one.
+    pub fn first(&self) -> &Path {
+        self.0.first().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Returns the paths with each one mapped.
+    #[must_use]
+    pub fn map(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
+        Paths(self.iter().map(path).collect())
+    }
+
+    /// Returns the source that reads these paths.
+    pub(super) fn source(&self) -> Source {
+        Source::of(self.first())
+    }
+
+    /// Returns the files and folders that the paths name; patterns are replaced by the files that they match, in order.
+    ///
+    /// # Errors
+    /// Returns an error that names `key` if a pattern is invalid or matches nothing.
+    pub(in crate::data) fn expand(&self, key: &str) -> Result<Vec<PathBuf>> {
+        let mut all = Vec::new();
+        for path in self.iter() {
+            let pattern = path.to_string_lossy();
+            if !pattern.contains(['*', '?', '[']) || path.exists() {
+                all.push(path.to_path_buf());
+                continue;
+            }
+            let failed = |problem: String| Error::key(key, path.display(), problem);
+            let matches = glob::glob_with(&pattern, VISIBLE)
+                .map_err(|error| failed(format!("is not a pattern: {error}; correct it")))?;
+            let before = all.len();
+            for found in matches {
+                all.push(found.map_err(|error| {
+                    Error::io("read", error.path(), std::io::Error::from(error.error().kind()))
+                })?);
+            }
+            if all.len() == before {
+                return Err(failed("matches no file; correct the pattern".to_string()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the files that the paths name, with those below folders in path order. Hidden files are skipped.
+    ///
+    /// # Errors
+    /// Returns the errors of [`expand`](Self::expand), and an error if a folder cannot be read or has no files.
+    pub(in crate::data) fn files(&self, key: &str) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in self.expand(key)? {
+            if !path.is_dir() {
+                files.push(path);
+                continue;
+            }
+            let before = files.len();
+            for entry in visible(&path) {
+                let entry = entry.map_err(|error| {
+                    let failed = error.path().unwrap_or(&path).to_path_buf();
+                    match error.into_io_error() {
+                        Some(error) => Error::io("read", failed, error),
+                        None => {
+                            Error::file(failed, "is a link to a folder that contains it; remove the link")
+                        }
+                    }
+                })?;
+                if entry.file_type().is_file() {
+                    files.push(entry.into_path());
+                }
+            }
+            if files.len() == before {
+                return Err(Error::key(key, path.display(), "is a folder without files; add files to it"));
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Iterates over the entries below a folder in path order, without hidden ones.
+fn visible(folder: &Path) -> impl Iterator<Item = walkdir::Result<walkdir::DirEntry>> {
+    let walk = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
+    walk.filter_entry(|entry| entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b"."))
+}
+
+/// Returns true if all files below a folder are tables by their extension. A folder with very many files is a text.
+pub(super) fn is_folder_of_tables(folder: &Path) -> bool {
+    /// The maximum number of entries that are inspected.
+    const MAX_ENTRIES: usize = 10_000;
+    if !folder.is_dir() {
+        return false;
+    }
+    let files: Vec<_> =
+        visible(folder).take(MAX_ENTRIES).flatten().filter(|entry| !entry.file_type().is_dir()).collect();
+    !files.is_empty() && files.iter().all(|file| Source::by_extension(file.path()) == Source::Table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_written_as_one_or_as_a_list() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Section {
+            path: Paths,
+        }
+        for (text, paths) in [
+            ("path = \"\"\n", vec![]),
+            ("path = \"a.csv\"\n", vec!["a.csv"]),
+            ("path = [\"a.csv\", \"b.csv\"]\n", vec!["a.csv", "b.csv"]),
+        ] {
+            let section: Section = toml::from_str(text).unwrap();
+            assert!(section.path.iter().eq(paths.iter().map(Path::new)), "{text}");
+            assert_eq!(toml::to_string(&section).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn patterns_and_folders_become_sorted_files() {
+        let folder = TempDir::new().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("more")).unwrap();
+        for name in ["b.csv", "a.csv", "c.txt", "more/d.tsv", ".hidden.csv"] {
+            fs::write(at(name), "1,2\n").unwrap();
+        }
+        let names = |paths: Paths| -> Vec<String> {
+            let name = |path: PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+            paths.files("data.path").unwrap().into_iter().map(name).collect()
+        };
+        assert_eq!(names(at("*.csv").into()), ["a.csv", "b.csv"]);
+        assert_eq!(names(folder.path().into()), ["a.csv", "b.csv", "c.txt", "d.tsv"]);
+        assert_eq!(names(Paths(vec![at("more"), at("a.csv")])), ["d.tsv", "a.csv"]);
+        assert_eq!(Paths::from(at("more")).source(), Source::Table);
+        assert_eq!(Paths::from(folder.path()).source(), Source::Text);
+        let error = Paths::from(at("*.json")).files("data.path").unwrap_err().to_string();
+        assert!(error.contains("matches no file"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Conversations in the format of a tokenizer's chat template, as transformers renders it.
+//!
+//! The template is `chat_template.jinja` next to the tokenizer, or `chat_template` in its `tokenizer_config.json`. What
+//! the template writes for a turn of the assistant after the prompt for its answer is the answer, whose targets count.
+
+use std::path::Path;
+
+use minijinja::{Environment, Error as TemplateError, ErrorKind, context};
+use serde_json::{Map, Value};
+
+use super::texts::Part;
+use crate::error::{Error, Result};
+use crate::files::{Text, read_given_json};
+
+/// The name of the template in its environment.
+const NAME: &str = "chat";
+
+/// A chat template, with the special tokens that it may use.
+#[derive(Debug)]
+pub(super) struct ChatTemplate {
+    environment: Environment<'static>,
+    tokens: [String; 2],
+}
+
+impl ChatTemplate {
+    /// Reads the template next to the file of a tokenizer; `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or if the template is invalid.
+    pub fn next_to(tokenizer: &Path) -> Result<Option<Self>> {
+        let folder = tokenizer.parent().unwrap_or(Path::new("."));
+        let [file, config] = ["chat_template.jinja", "tokenizer_config.json"].map(|name| folder.join(name));
+        let config: Map<String, Value> = match config.is_file() {
+            true => read_given_json(&config, "an object, as transformers writes it")?,
+            false => Map::new(),
+        };
+        let template = match file.is_file() {
+            true => Some(Text::open(&file)?.read_to_string()?),
+            false => default_template(&config["chat_template"]).map(str::to_string),
+        };
+        let Some(template) = template else { return Ok(None) };
+        let mut environment = Environment::new();
+        // The settings of transformers.
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> std::result::Result<String, TemplateError> {
+                Err(TemplateError::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_template_owned(NAME, template).map_err(|error| {
+            Error::file(folder, format!("has a chat template that cannot be read: {error}; correct it"))
+        })?;
+        let token = |key: &str| match config.get(key) {
+            Some(Value::Object(token)) => token["content"].as_str().unwrap_or_default().to_string(),
+            Some(token) => token.as_str().unwrap_or_default().to_string(),
+            None => String::new(),
+        };
+        Ok(Some(Self { environment, tokens: [token("bos_token"), token("eos_token")] }))
+    }
+
+    /// Returns the parts of a conversation, given the role and the text of each turn.
+    ///
+    /// # Errors
+    /// Returns a message if the template fails, or does not mark where answers begin.
+    pub fn parts(&self, turns: &[(String, String)]) -> std::result::Result<Vec<Part>, String> {
+        let (mut parts, mut written) = (Vec::new(), String::new());
+        for (index, (role, _)) in turns.iter().enumerate() {
+            let is_answer = role == "assistant";
+            // Some templates require a user's turn after the system's.
+            let is_system = role == "system" && index + 1 < turns.len();
+            if is_system {
+                continue;
+            }
+            if is_answer {
+                let prompt = self.render(&turns[..index], true)?;
+                parts.push(Part::text(self.added(&written, &prompt)?, false));
+                written = prompt;
+            }
+            let text = self.render(&turns[..=index], false)?;
+            parts.push(Part::text(self.added(&written, &text)?, is_answer));
+            written = text;
+        }
+        Ok(parts)
+    }
+
+    /// Returns what `text` adds to the text that was written before.
+    fn added<'t>(&self, before: &str, text: &'t str) -> std::result::Result<&'t str, String> {
+        text.strip_prefix(before).ok_or_else(|| {
+            "has a conversation whose beginning the chat template of the tokenizer writes differently after later turns, \
+             so the answers cannot be told apart; use `data.tokens` = \"characters\" or \"bpe\""
+                .to_string()
+        })
+    }
+
+    fn render(&self, turns: &[(String, String)], asks: bool) -> std::result::Result<String, String> {
+        let message = |(role, content): &(String, String)| context! { role, content };
+        let messages: Vec<minijinja::Value> = turns.iter().map(message).collect();
+        let [bos_token, eos_token] = &self.tokens;
+        let template = self.environment.get_template(NAME).map_err(|error| error.to_string())?;
+        let rendered =
+            template.render(context! { messages, bos_token, eos_token, add_generation_prompt => asks });
+        rendered.map_err(|error| {
+            format!("has a conversation that the chat template of the tokenizer refuses: {error}; correct it, or remove it")
+        })
+    }
+}
+
+/// Returns the default template of a `tokenizer_config.json`, which may name several.
+fn default_template(value: &Value) -> Option<&str> {
+    let named = |template: &&Value| template["name"] == "default";
+    value.as_str().or_else(|| value.as_array()?.iter().find(named)?["template"].as_str())
+}

@@ -1,0 +1,283 @@
+//! The fields of a row that are read: chosen columns, groups of rows, texts, and pairs of texts.
+
+use csv::StringRecord;
+
+use super::columns::listed;
+use super::texts::TextSample;
+use super::{Row, Table};
+use crate::data::config::{Column, DataConfig, Tokens};
+use crate::error::{Error, Result};
+use crate::numbers::counted;
+
+/// The form of the sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Each row, or each group of rows.
+    Values,
+    /// The column from the first row to the last.
+    Stream,
+    /// Each text.
+    Texts,
+    /// Each pair of texts.
+    Pairs,
+}
+
+/// The columns that are read, as written in the config or found in the data.
+#[derive(Debug, Clone)]
+pub(super) struct Selection {
+    pub form: Form,
+    /// The columns with values, texts or sources; all columns if empty.
+    pub values: Vec<Column>,
+    /// The columns that are not read.
+    pub ignored: Vec<Column>,
+    pub group: Option<Column>,
+    pub order: Option<Column>,
+    /// The column with the targets of pairs.
+    pub target: Option<Column>,
+}
+
+/// The indices of the selected columns.
+#[derive(Debug, Clone)]
+pub(super) struct Fields {
+    pub form: Form,
+    pub values: Vec<usize>,
+    pub group: Option<usize>,
+    pub order: Option<usize>,
+    pub target: Option<usize>,
+}
+
+impl Selection {
+    /// Returns the selection of a config; `None` if each row, or one column, is read as it is.
+    pub fn of(config: &DataConfig) -> Option<Self> {
+        let set = |column: &Column| Some(column.clone()).filter(Column::is_set);
+        let (group, order, target) =
+            (set(&config.group_by), set(&config.order_by), set(&config.target_column));
+        let has_texts = config.tokens != Tokens::Auto;
+        let form = match (target.is_some(), has_texts, &group, &order) {
+            (true, ..) => Form::Pairs,
+            (false, true, ..) => Form::Texts,
+            (false, false, None, Some(_)) if config.column.is_set() => Form::Stream,
+            _ => Form::Values,
+        };
+        let source = set(&config.source_column).or_else(|| set(&config.column));
+        let values = source.map_or_else(|| config.columns.clone(), |column| vec![column]);
+        let ignored = config.ignore_columns.clone();
+        let is_needed = form != Form::Values
+            || group.is_some()
+            || order.is_some()
+            || !config.columns.is_empty()
+            || !ignored.is_empty();
+        is_needed.then_some(Self { form, values, ignored, group, order, target })
+    }
+
+    /// Iterates over all columns with the keys that select them.
+    fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
+        let values_key = match self.form {
+            Form::Pairs => "data.source_column",
+            Form::Values if self.values.len() > 1 => "data.columns",
+            Form::Values | Form::Stream | Form::Texts => "data.column",
+        };
+        let values = self.values.iter().map(move |column| (values_key, column));
+        let ignored = self.ignored.iter().map(|column| ("data.ignore_columns", column));
+        let group = self.group.iter().map(|column| ("data.group_by", column));
+        let order = self.order.iter().map(|column| ("data.order_by", column));
+        let target = self.target.iter().map(|column| ("data.target_column", column));
+        values.chain(ignored).chain(group).chain(order).chain(target)
+    }
+
+    /// Returns the first column that is selected by its name, with its key.
+    pub fn named(&self) -> Option<(&'static str, &str)> {
+        self.columns().find_map(|(key, column)| Some((key, column.name()?)))
+    }
+
+    /// Returns the names of the fields to read from JSON objects, in the order of [`Fields::of_objects`].
+    ///
+    /// # Errors
+    /// Returns an error if a field is selected by its number, or if fields are only excluded.
+    pub fn names(&self) -> Result<Vec<&str>> {
+        if self.values.is_empty() {
+            let problem = "needs the fields to read from JSON objects; set `data.columns` instead";
+            return Err(Error::key("data.ignore_columns", listed_columns(&self.ignored), problem));
+        }
+        let fields = self.columns().filter(|(key, _)| *key != "data.ignore_columns");
+        fields
+            .map(|(key, column)| {
+                let problem =
+                    "is a number, but the fields of JSON objects have names; use the name of the field";
+                column.name().ok_or_else(|| Error::key(key, column, problem))
+            })
+            .collect()
+    }
+
+    /// Returns the indices of the columns in the row of names, or their numbers if there is none. Rows usually have
+    /// `width` values, of which the first `skipped` are an index.
+    ///
+    /// # Errors
+    /// Returns an error if a column does not exist or is selected twice.
+    pub fn resolve(
+        &self,
+        table: &Table<'_>,
+        names: Option<&Row>,
+        width: usize,
+        skipped: usize,
+    ) -> Result<Fields> {
+        let index = |key: &str, column: &Column| match (column, names) {
+            (Column::Name(name), Some(names)) => table.named_column(names, key, name),
+            (Column::Name(name), None) => {
+                Err(Error::key(key, name, "is a name, but the table has no header; use the column's number"))
+            }
+            (Column::Number(number), _) if *number > width => {
+                let problem = format!(
+                    "is not a column of {}, which has {}",
+                    table.path.display(),
+                    counted(width, "column")
+                );
+                Err(Error::key(key, number, problem))
+            }
+            (Column::Number(number), _) => Ok(number - 1),
+        };
+        let one =
+            |key: &str, column: &Option<Column>| column.as_ref().map(|column| index(key, column)).transpose();
+        let (group, order) = (one("data.group_by", &self.group)?, one("data.order_by", &self.order)?);
+        let target = one("data.target_column", &self.target)?;
+        let ignored: Vec<usize> =
+            self.ignored.iter().map(|column| index("data.ignore_columns", column)).collect::<Result<_>>()?;
+        let is_rest =
+            |index: &usize| !ignored.contains(index) && group != Some(*index) && order != Some(*index);
+        let values: Vec<usize> = match &self.values[..] {
+            [] => (skipped..width).filter(is_rest).collect(),
+            columns => {
+                let key = self.columns().next().map_or("data.columns", |(key, _)| key);
+                columns.iter().map(|column| index(key, column)).collect::<Result<_>>()?
+            }
+        };
+        let fields = Fields { form: self.form, values, group, order, target };
+        self.check(&fields, names)?;
+        Ok(fields)
+    }
+
+    /// Checks that there is something to read, and that texts are in one column.
+    fn check(&self, fields: &Fields, names: Option<&Row>) -> Result<()> {
+        let names = |indices: &[usize]| match names {
+            Some((_, names)) => listed(indices.iter().filter_map(|&index| names.get(index))),
+            None => listed(
+                indices
+                    .iter()
+                    .map(|index| (index + 1).to_string())
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .map(String::as_str),
+            ),
+        };
+        match (fields.form, &fields.values[..]) {
+            (_, []) => Err(Error::key(
+                "data.ignore_columns",
+                listed_columns(&self.ignored),
+                "leaves no column to read; remove a column from it",
+            )),
+            (Form::Texts, [_, _, ..]) => Err(Error::key(
+                "data.column",
+                "\"\"",
+                format!(
+                    "must name the column with the texts, because `data.tokens` splits texts into tokens; the columns are {}",
+                    names(&fields.values)
+                ),
+            )),
+            (Form::Values, [_, _, ..]) if fields.group.is_some() && self.values.is_empty() => {
+                Err(Error::key(
+                    "data.column",
+                    "\"\"",
+                    format!(
+                        "must name the column whose values form the sequence of a group, or `data.columns` several; the columns are {}",
+                        names(&fields.values)
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Fields {
+    /// Returns the indices of the fields in a row of the [names](Selection::names) of a selection.
+    pub fn of_objects(selection: &Selection) -> Self {
+        let mut next = selection.values.len()..;
+        let mut index = |column: &Option<Column>| column.as_ref().and_then(|_| next.next());
+        let (group, order) = (index(&selection.group), index(&selection.order));
+        let target = index(&selection.target);
+        Self { form: selection.form, values: (0..selection.values.len()).collect(), group, order, target }
+    }
+}
+
+impl Table<'_> {
+    /// Returns the fields to read from JSON objects, if some are selected.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Selection::names`].
+    pub(super) fn fields_of_objects(&mut self) -> Result<Option<Fields>> {
+        // A column of one value per object is read as it is, with its checks.
+        if let (None, Some(selection)) = (&self.fields, &self.selection) {
+            let names = selection.names()?.into_iter().map(str::to_string).collect();
+            self.reading.header = Some(names);
+            self.fields = Some(Fields::of_objects(selection));
+        }
+        Ok(self.fields.clone())
+    }
+
+    /// Adds the selected fields of a row.
+    pub(super) fn push_fields(&mut self, (line, row): &Row, fields: &Fields) -> Result<()> {
+        let value = |index: usize| match row.get(index).filter(|value| !value.is_empty()) {
+            Some(value) => Ok(value),
+            None => Err(self.problem(
+                Some(*line),
+                format!("lacks a value in {}; add it, or remove the row", self.column_shown(index)),
+            )),
+        };
+        match fields.form {
+            Form::Texts => {
+                let text = row.get(fields.values[0]).unwrap_or_default();
+                if text.is_empty() {
+                    self.reading.empty += 1;
+                } else {
+                    self.texts.push(TextSample::of_text(*line, text));
+                }
+                Ok(())
+            }
+            Form::Pairs => {
+                let (source, target) = (value(fields.values[0])?, value(fields.target.unwrap_or_default())?);
+                self.texts.push(TextSample::of_pair(*line, source, target));
+                Ok(())
+            }
+            Form::Values | Form::Stream => {
+                let values = fields.values.iter().map(|&index| row.get(index).unwrap_or_default());
+                let values: StringRecord = match fields.group.or(fields.order) {
+                    // The values of a row without groups may end early.
+                    None => super::trimmed(values.collect()),
+                    Some(_) => fields.values.iter().map(|&index| value(index)).collect::<Result<_>>()?,
+                };
+                let key = fields.group.map(value).transpose()?.unwrap_or_default().to_string();
+                let order = fields.order.map(value).transpose()?.map(str::to_string);
+                match fields.group.or(fields.order) {
+                    None => self.push(&(*line, values), None),
+                    Some(_) => {
+                        self.groups.add(key, order, (*line, values));
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the name of a column for a message, or its number.
+    pub(super) fn column_shown(&self, index: usize) -> String {
+        match self.reading.header.as_ref().and_then(|names| names.get(index)) {
+            Some(name) => format!("the column `{}`", crate::data::excerpt::excerpt(name)),
+            None => format!("column {}", index + 1),
+        }
+    }
+}
+
+/// Returns columns as a list for a message.
+fn listed_columns(columns: &[Column]) -> String {
+    columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,206 @@
+//! Rows that together form a sequence, such as the events of a case, in the order of a column.
+
+use std::collections::HashMap;
+
+use jiff::civil::DateTime;
+use jiff::{Timestamp, fmt::strtime};
+
+use super::fields::{Fields, Form};
+use super::{Row, Table};
+use crate::data::excerpt::excerpt;
+use crate::error::{Error, Result};
+
+/// The formats of dates that are tried, in addition to ISO 8601, and of the times that may follow.
+const DATES: [&str; 10] = [
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d-%b-%Y",
+    "%d %b %Y",
+    "%b %d, %Y",
+];
+const TIMES: [&str; 6] = ["", " %H:%M:%S%.f", " %H:%M", " %I:%M:%S %p", " %I:%M %p", "T%H:%M:%S%.f"];
+
+/// The rows of each group, by the first occurrence of the group.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    indices: HashMap<String, usize>,
+    groups: Vec<Vec<Entry>>,
+}
+
+/// A row of a group.
+#[derive(Debug)]
+struct Entry {
+    /// The value of the column that orders the rows.
+    order: Option<String>,
+    row: Row,
+}
+
+impl Groups {
+    pub fn add(&mut self, key: String, order: Option<String>, row: Row) {
+        let next = self.groups.len();
+        let index = *self.indices.entry(key).or_insert(next);
+        if index == next {
+            self.groups.push(Vec::new());
+        }
+        self.groups[index].push(Entry { order, row });
+    }
+}
+
+impl Table<'_> {
+    /// Adds the sequence of each group.
+    pub(super) fn push_groups(&mut self) -> Result<()> {
+        let Some(fields) = self.fields.clone() else { return Ok(()) };
+        let groups = std::mem::take(&mut self.groups).groups;
+        self.reading.groups = fields.group.map(|_| groups.len());
+        let groups = match fields.order {
+            Some(_) => self.ordered(groups, &fields)?,
+            None => groups,
+        };
+        for group in groups {
+            let line = group.first().map_or(1, |entry| entry.row.0);
+            if fields.form == Form::Stream {
+                group.iter().try_for_each(|entry| self.push(&entry.row, Some(0)))?;
+            } else {
+                let start = self.ids.len();
+                // Each row is added by itself, so that an error names its line.
+                for Entry { row, .. } in &group {
+                    self.push(row, None)?;
+                }
+                self.join_rows(line, start);
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins the rows from the id `start` on into one.
+    fn join_rows(&mut self, line: usize, start: usize) {
+        let first = self.rows.partition_point(|(_, ids)| ids.start < start);
+        self.rows.truncate(first);
+        self.rows.push((line, start..self.ids.len()));
+    }
+
+    /// Orders the rows of each group; rows with equal values keep their order.
+    fn ordered(&self, groups: Vec<Vec<Entry>>, fields: &Fields) -> Result<Vec<Vec<Entry>>> {
+        let values: Vec<&str> = groups.iter().flatten().filter_map(|entry| entry.order.as_deref()).collect();
+        let moments = moments(&values).map_err(|problem| {
+            let shown = self.column_shown(fields.order.unwrap_or_default());
+            Error::key("data.order_by", shown, problem)
+        })?;
+        let mut moments = moments.into_iter();
+        let sorted = groups.into_iter().map(|group| {
+            let mut keyed: Vec<(f64, Entry)> =
+                group.into_iter().map(|entry| (moments.next().unwrap_or_default(), entry)).collect();
+            keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+            keyed.into_iter().map(|(_, entry)| entry).collect()
+        });
+        Ok(sorted.collect())
+    }
+}
+
+/// Returns a number for each value that increases with time: the value itself if all values are numbers, or else the
+/// seconds of a timestamp.
+fn moments(values: &[&str]) -> Result<Vec<f64>, String> {
+    let numbers: Option<Vec<f64>> =
+        values.iter().map(|value| value.parse().ok().filter(|number: &f64| number.is_finite())).collect();
+    if let Some(numbers) = numbers {
+        return Ok(numbers);
+    }
+    let all = |parse: &dyn Fn(&str) -> Option<f64>| {
+        values.iter().map(|value| parse(value)).collect::<Option<Vec<f64>>>()
+    };
+    if let Some(moments) = all(&iso) {
+        return Ok(moments);
+    }
+    let mut found: Option<(String, Vec<f64>)> = None;
+    for date in DATES {
+        for time in TIMES {
+            let format = format!("{date}{time}");
+            let Some(moments) = all(&|value| parsed(&format, value)) else { continue };
+            match &found {
+                Some((other, others)) if order(others) != order(&moments) => {
+                    return Err(format!(
+                        "has dates that can be read as {other} or as {format}, in different orders; write them as \
+                         2024-12-31 12:00:00"
+                    ));
+                }
+                Some(_) => {}
+                None => found = Some((format, moments)),
+            }
+        }
+    }
+    found.map(|(_, moments)| moments).ok_or_else(|| {
+        let is_unread = |value: &&&str| iso(value).is_none() && value.parse::<f64>().is_err();
+        let example = values.iter().find(is_unread).or(values.first()).map_or(String::new(), |value| excerpt(value));
+        format!(
+            "has values that are neither all numbers nor all timestamps of one format, such as `{example}`; write \
+             them as numbers, or as 2024-12-31 12:00:00"
+        )
+    })
+}
+
+/// Returns the order of the numbers, as the indices of the sorted numbers.
+fn order(numbers: &[f64]) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..numbers.len()).collect();
+    indices.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
+    indices
+}
+
+/// Returns the seconds of a timestamp in ISO 8601, with or without an offset.
+fn iso(value: &str) -> Option<f64> {
+    let value = value.strip_suffix(" UTC").map_or(value.to_string(), |value| format!("{value}Z"));
+    let with_offset = value.parse::<Timestamp>().ok();
+    let seconds = |moment: Timestamp| moment.as_nanosecond() as f64 / 1e9;
+    with_offset.map(seconds).or_else(|| civil(value.parse().ok()?))
+}
+
+/// Returns the seconds of a date with a time, as if in UTC.
+fn civil(date: DateTime) -> Option<f64> {
+    date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp().as_nanosecond() as f64 / 1e9)
+}
+
+/// Returns the seconds of a timestamp in a format.
+fn parsed(format: &str, value: &str) -> Option<f64> {
+    let time = strtime::parse(format, value).ok()?;
+    civil(
+        time.to_datetime()
+            .or_else(|_| time.to_date().map(|date| date.to_datetime(jiff::civil::Time::midnight())))
+            .ok()?,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_of_many_formats_are_ordered() {
+        for values in [
+            ["9", "10", "11.5"],
+            ["2024-01-09 10:00:00", "2024-01-10", "2024-01-10T00:00:00.5"],
+            ["2010-10-02T09:00:00+02:00", "2010-10-02T08:00:00Z", "2010-10-02 09:00:00+00:00"],
+            ["9.1.2024", "10.1.2024", "1.2.2024"],
+            ["9.1.2024 10:00", "9.1.2024 11:00", "1.2.2024 09:30"],
+            ["12/31/2023 9:05 PM", "1/1/2024 12:05 AM", "1/1/2024 1:00 PM"],
+            ["31/12/2023 21:05:00", "01/01/2024 00:05:00", "02/01/2024 01:00:00"],
+            ["09-Jan-2024", "10-Jan-2024", "01-Feb-2024"],
+            ["Jan 9, 2024", "Jan 10, 2024", "Feb 1, 2024"],
+        ] {
+            let moments = moments(&values).unwrap_or_else(|problem| panic!("{values:?} {problem}"));
+            assert!(moments.is_sorted_by(|a, b| a < b), "{values:?}: {moments:?}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_and_mixed_timestamps_are_refused() {
+        let problem = |values: &[&str]| moments(values).unwrap_err();
+        assert!(problem(&["1/2/2024", "2/1/2024"]).contains("in different orders"));
+        assert!(moments(&["1/2/2024", "3/4/2024"]).is_ok(), "both readings have the same order");
+        assert!(problem(&["yesterday", "1"]).contains("such as `yesterday`"));
+        assert!(problem(&["2024-01-01", "5"]).contains("neither all numbers nor all timestamps"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Vocabularies of the texts in a table: words or byte pairs, with special tokens that delimit the texts.
+
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::whitespace::Whitespace;
+use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer};
+
+use super::{END, SEPARATOR, Vocabulary, byte_level};
+use crate::data::config::{Count, MAX_SIZE};
+use crate::error::{Error, Result};
+
+/// The token of words that do not occur in the training set.
+const UNKNOWN: &str = "<unk>";
+
+impl Vocabulary {
+    /// Creates a vocabulary of the words and punctuation marks of the texts, the most frequent first: `vocab` tokens, or
+    /// all. The `special` tokens come first; the [`END`] token also begins each text.
+    ///
+    /// # Errors
+    /// Returns an error if the library cannot train the tokenizer.
+    pub(in crate::data) fn words<'t>(
+        texts: impl Iterator<Item = &'t str> + Send,
+        special: &[&str],
+        vocab: Count,
+    ) -> Result<Self> {
+        let unknown = AddedToken::from(UNKNOWN, true);
+        let trainer = WordLevelTrainer::builder()
+            .vocab_size(vocab.or(MAX_SIZE))
+            .special_tokens(added(special).chain([unknown]).collect())
+            .show_progress(false)
+            .build();
+        let trainer = trainer.map_err(|error| failed(&error.to_string()))?;
+        let model = WordLevel::builder().unk_token(UNKNOWN.into()).build();
+        let mut tokenizer = Tokenizer::new(model.map_err(|error| failed(&error.to_string()))?);
+        tokenizer.with_pre_tokenizer(Some(Whitespace {}));
+        train(tokenizer, TrainerWrapper::from(trainer), texts.map(str::to_string))
+    }
+
+    /// Creates a vocabulary of `vocab` tokens by byte pair encoding, trained on the texts. The `special` tokens come
+    /// first; the [`END`] token also begins each text.
+    ///
+    /// # Errors
+    /// Returns an error if the library cannot train the tokenizer.
+    pub(in crate::data) fn byte_pairs(
+        texts: impl Iterator<Item = String> + Send,
+        special: &[&str],
+        vocab: usize,
+    ) -> Result<Self> {
+        let trainer = BpeTrainer::builder()
+            .vocab_size(vocab)
+            // A pair that occurs only once is not a pattern.
+            .min_frequency(2)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(added(special).collect())
+            .show_progress(false)
+            .build();
+        train(byte_level(BPE::default()), TrainerWrapper::from(trainer), texts)
+    }
+
+    /// Returns true for the vocabulary of the texts of a table, each of which begins with the end token.
+    pub(in crate::data) fn is_of_texts(&self) -> bool {
+        self.notation() != super::Notation::Words && self.special(END).is_some()
+    }
+
+    /// Returns an encoded prompt as the model read it in training: the source of a pair with its separator, or the user's
+    /// turn of a conversation up to the answer. Other vocabularies keep the prompt.
+    pub fn as_question(&self, prompt: &[u32]) -> Vec<u32> {
+        if self.notation() == super::Notation::Words {
+            return prompt.to_vec();
+        }
+        let [separator, user, assistant] =
+            [SEPARATOR, "<user>", "<assistant>"].map(|name| self.special(name));
+        match (separator, user, assistant, self.special(END)) {
+            (Some(separator), ..) => [prompt, &[separator]].concat(),
+            (None, Some(user), Some(assistant), Some(end)) => {
+                let (begin, text) = prompt.split_at(usize::from(prompt.first() == Some(&end)));
+                [begin, &[user], text, &[end, assistant]].concat()
+            }
+            _ => prompt.to_vec(),
+        }
+    }
+
+    /// Returns the id of a special token.
+    pub(in crate::data) fn special(&self, name: &str) -> Option<u32> {
+        match &*self.0 {
+            super::Kind::Characters { characters, special, .. } => {
+                let index = special.iter().position(|special| special == name)?;
+                Some((characters.len() + index) as u32)
+            }
+            super::Kind::Tokenizer(tokenizer) => tokenizer.tokenizer.token_to_id(name),
+            super::Kind::Integers { .. } | super::Kind::Symbols { .. } | super::Kind::Bins(_) => {
+                self.word(name)
+            }
+        }
+    }
+
+    /// Returns the ids between the source and the target of a pair: the separator, or else a line break.
+    ///
+    /// # Errors
+    /// Returns an error if the vocabulary has neither.
+    pub fn separator(&self) -> Result<Vec<u32>> {
+        match self.special(SEPARATOR) {
+            Some(id) => Ok(vec![id]),
+            None => self.encode("\n"),
+        }
+    }
+}
+
+fn added(special: &[&str]) -> impl Iterator<Item = AddedToken> {
+    special.iter().map(|name| AddedToken::from(*name, true))
+}
+
+fn failed(problem: &str) -> Error {
+    Error::Failed(format!("cannot train a tokenizer: {problem}"))
+}
+
+/// Trains the tokenizer. Each text begins with the end token of the previous one.
+fn train(
+    mut tokenizer: Tokenizer,
+    mut trainer: TrainerWrapper,
+    texts: impl Iterator<Item = String> + Send,
+) -> Result<Vocabulary> {
+    tokenizer.train(&mut trainer, texts).map_err(|error| failed(&error.to_string()))?;
+    let end = tokenizer.token_to_id(END).ok_or_else(|| failed("it lacks the end token"))?;
+    let template = serde_json::json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {END: {"id": END, "ids": [end], "tokens": [END]}},
+    });
+    let template: PostProcessorWrapper =
+        serde_json::from_value(template).map_err(|error| failed(&error.to_string()))?;
+    tokenizer.with_post_processor(Some(template));
+    Vocabulary::tokenizer(tokenizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_special_and_unknown_tokens() {
+        let texts = ["to be, or not to be", "to see"];
+        let vocabulary = Vocabulary::words(texts.into_iter(), &[END, SEPARATOR], Count::Auto).unwrap();
+        assert_eq!(vocabulary.size(), 3 + 6);
+        let ids = vocabulary.encode("to be, never").unwrap();
+        assert_eq!(
+            ids.iter().map(|&id| vocabulary.token(id)).collect::<Vec<_>>(),
+            ["to", "be", ",", "<unk>"]
+        );
+        assert_eq!(vocabulary.end(), Some(0));
+        assert_eq!(vocabulary.encode_whole("to").unwrap()[0], 0);
+        assert_eq!(vocabulary.separator().unwrap(), [1]);
+        assert_eq!(vocabulary.as_question(&[0, 4]), [0, 4, 1]);
+        let chat = Vocabulary::characters_with("ab".chars(), &[END, "<user>", "<assistant>"]).unwrap();
+        assert_eq!(chat.as_question(&chat.encode_whole("ba").unwrap()), [2, 3, 1, 0, 2, 4]);
+        assert_eq!(vocabulary.decode(&vocabulary.encode("to be or").unwrap()), "to be or");
+    }
+
+    #[test]
+    fn byte_pairs_keep_special_tokens_apart() {
+        let texts = ["abab".repeat(30), "abc".into()];
+        let vocabulary = Vocabulary::byte_pairs(texts.into_iter(), &[END], 260).unwrap();
+        assert_eq!((vocabulary.size(), vocabulary.end()), (260, Some(0)));
+        assert!(vocabulary.encode("abab").unwrap().len() < 4);
+        assert!(vocabulary.is_special(0));
+    }
+}

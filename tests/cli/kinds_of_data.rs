@@ -1,0 +1,151 @@
+//! Training on the kinds of data in docs/data.md: event logs, numbers, short texts, pairs and conversations.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{program, stdout_of, text};
+
+/// Trains for a few steps on `file` with the given keys.
+fn trained(folder: &Path, file: &str, run: &str, sets: &[&str]) {
+    let mut command = program(folder);
+    command.args(["train", "--run", run, "--progress", "none", "--data", file, "--steps", "60"]);
+    let small = [
+        "model.layers=1",
+        "model.d_model=32",
+        "model.heads=2",
+        "training.backend=ndarray",
+        "training.batch_size=16",
+        "analysis.circuit=false",
+    ];
+    for set in small.iter().chain(sets) {
+        command.args(["--set", set]);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{file} {sets:?}: {}", text(&output.stderr));
+    for file in ["report.html", "plots/attention.png", "vocabulary.json"] {
+        assert!(folder.join(run).join(file).is_file(), "{run}: {file}");
+    }
+}
+
+/// Returns the samples that a run generates.
+fn generated(folder: &Path, arguments: &[&str]) -> Vec<Value> {
+    let arguments = [&["generate"], arguments, &["--json"]].concat();
+    let output: Value = serde_json::from_str(&stdout_of(folder, &arguments)).unwrap();
+    output["samples"].as_array().unwrap().clone()
+}
+
+#[test]
+fn names_are_trained_generated_and_scored() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let names: String = (0..200).map(|row| ["emma\n", "ava\n", "mia\n"][row % 3]).collect();
+    fs::write(folder.join("names.txt"), &names).unwrap();
+    fs::write(folder.join("held.csv"), "emma\nmia\n").unwrap();
+    trained(folder, "names.txt", "names", &["data.source=table", "data.tokens=characters"]);
+    // Without a prompt, a name starts after the end token of the previous one.
+    let printed = stdout_of(folder, &["generate", "names", "--greedy"]);
+    assert!(["emma", "ava", "mia"].contains(&printed.trim()), "{printed}");
+    let prompted = stdout_of(folder, &["generate", "names", "--greedy", "--prompt", "em"]);
+    assert_eq!(prompted, "emma\n");
+    let score = stdout_of(folder, &["evaluate", "names", "--data", "held.csv", "--json"]);
+    let score: Value = serde_json::from_str(&score).unwrap();
+    assert_eq!(score["targets"], 9, "{score}");
+}
+
+#[test]
+fn pairs_train_both_architectures() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let sums: String =
+        (0..400).map(|row| format!("{}+{}\t{}\n", row % 2, row / 2 % 2, row % 2 + row / 2 % 2)).collect();
+    fs::write(folder.join("sums.tsv"), format!("question\tanswer\n{sums}")).unwrap();
+    let pairs = ["data.source_column=question", "data.target_column=answer", "training.learning_rate=1e-2"];
+    trained(folder, "sums.tsv", "decoder", &pairs);
+    let encoder = [&pairs[..], &["model.architecture=encoder_decoder"]].concat();
+    trained(folder, "sums.tsv", "encoder", &encoder);
+    for run in ["decoder", "encoder"] {
+        let samples = generated(folder, &[run, "--greedy", "--prompt", "1+1"]);
+        assert_eq!(samples[0]["text"], "2", "{run}: {samples:?}");
+    }
+}
+
+#[test]
+fn events_are_grouped_and_prompted_as_json() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let event = |case: usize, step: usize| {
+        let activity = ["register request", "check ticket", "pay"][step];
+        format!("{},2024-01-{:02} 09:00,{activity}\n", case, 1 + (case + step) % 28)
+    };
+    // The steps of each case are in reverse order.
+    let log: String = (0..60)
+        .flat_map(|case| (0..3).rev().map(move |step| event(case % 25 + 100 * (case / 25), step)))
+        .collect();
+    fs::write(folder.join("log.csv"), format!("case,time,activity\n{log}")).unwrap();
+    let sets =
+        ["data.group_by=case", "data.order_by=time", "data.column=activity", "training.learning_rate=1e-2"];
+    trained(folder, "log.csv", "log", &sets);
+    let samples =
+        generated(folder, &["log", "--greedy", "--prompt", r#"["register request", "check ticket"]"#]);
+    assert!(samples[0]["text"].as_str().unwrap().starts_with("pay"), "{samples:?}");
+}
+
+#[test]
+fn numbers_are_prompted_and_generated_as_numbers() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let wave: String = (0..600).map(|time| format!("{:.3}\n", (f64::from(time) * 0.4).sin())).collect();
+    fs::write(folder.join("wave.csv"), format!("level\n{wave}")).unwrap();
+    let sets = ["data.column=level", "data.bins=8", "data.length=16"];
+    trained(folder, "wave.csv", "wave", &sets);
+    let printed =
+        stdout_of(folder, &["generate", "wave", "--greedy", "--prompt", "0.1 0.5 0.8", "--max-new", "5"]);
+    let numbers: Vec<f64> = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert_eq!(numbers.len(), 8, "{printed}");
+    assert!(numbers.iter().all(|number| (-1.0..=1.0).contains(number)), "{printed}");
+}
+
+#[test]
+fn conversations_are_trained_on_the_answers() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let chat: String = (0..100)
+        .map(|row| {
+            let question = ["a", "b"][row % 2];
+            let answer = ["x", "y"][row % 2];
+            format!(
+                "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{question}\"}}, {{\"role\": \"assistant\", \
+                 \"content\": \"{answer}\"}}]}}\n"
+            )
+        })
+        .collect();
+    fs::write(folder.join("chat.jsonl"), chat).unwrap();
+    trained(folder, "chat.jsonl", "chat", &["training.learning_rate=1e-2"]);
+    let summary: Value =
+        serde_json::from_slice(&fs::read(folder.join("chat/summary.json")).unwrap()).unwrap();
+    // Only the answer and its end token count, and both are determined by the question.
+    assert!(summary["best_valid_loss"].as_f64().unwrap() < 0.1, "{summary}");
+}
+
+#[test]
+fn a_validation_file_replaces_the_split() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let rows = |offset: usize| {
+        (0..50).map(|row| format!("{},{}\n", row % 5, (row + offset) % 5)).collect::<String>()
+    };
+    fs::create_dir(folder.join("parts")).unwrap();
+    fs::write(folder.join("parts/a.csv"), rows(1)).unwrap();
+    fs::write(folder.join("parts/b.csv"), rows(1)).unwrap();
+    fs::write(folder.join("held.csv"), rows(2)).unwrap();
+    let described = stdout_of(
+        folder,
+        &["data", "--json", "--set", "data.path=parts/*.csv", "--set", "data.valid_path=held.csv"],
+    );
+    let described: Value = serde_json::from_str(&described).unwrap();
+    assert_eq!((&described["train"]["samples"], &described["valid"]["samples"]), (&100.into(), &50.into()));
+    assert_eq!(described["table"]["files"], 2);
+}
