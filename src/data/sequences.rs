@@ -296,6 +296,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// Creates rows of `length` ids each.
+    pub(crate) fn of_equal_length(ids: Ids, length: usize) -> Self {
+        let ends = (1..=ids.len() / length).map(|row| row * length).collect();
+        Self { ids, ends, longest: length, ..Self::default() }
+    }
+
     /// Appends a row.
     pub(crate) fn push(&mut self, row: &[u32]) {
         self.ids.extend(row);

@@ -11,9 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::files::without_compression;
 use crate::range::{Number, Range, Ranged, Section};
 
-pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
+pub use self::choice::{Cache, Column, Count, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
@@ -33,8 +34,8 @@ const BYTE_TOKENS: usize = 256;
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
     /// The source of the sequences. Omitted: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
-    /// tsv, json, jsonl and ndjson, and `"text"` for all others. A file on the command line overrides the source of a
-    /// config with a task.
+    /// tsv, json, jsonl and ndjson, `"array"` for npy and bin, and `"text"` for all others. A file on the command line
+    /// overrides the source of a config with a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// The seed of the sequences of a task. Omitted: `run.seed`. A fixed value keeps the data, and with it the
@@ -45,8 +46,8 @@ pub struct DataConfig {
     /// pictures.
     pub task: Task,
     /// The number of different symbols. `"auto"`: 16 for a task, few enough to learn in a minute and many enough that a
-    /// chance match is rare (a task may add a separator); the number in the file for characters and tables. Overriding
-    /// the source on the command line resets it to `"auto"`.
+    /// chance match is rare (a task may add a separator); the number in the file for characters, tables and arrays.
+    /// Overriding the source on the command line resets it to `"auto"`.
     pub vocab: Count,
     /// The number of positions that a model reads at once: the targets of a sample, or the longest source for an
     /// encoder-decoder. 32: fast to learn for a small decoder. `addition` and tables with a sequence per line have
@@ -72,12 +73,19 @@ pub struct DataConfig {
     /// `addition`: digits of each number. 3: a million sums, of which a training set contains so few that the model
     /// must learn to add.
     pub digits: usize,
-    /// The user's own file: a text, a folder of texts, or a table. Empty: a task.
+    /// The user's own file: a text, a folder of texts, a table, or an array of token ids. Empty: a task.
     pub path: PathBuf,
     /// The tokens of a text: `"characters"`; `"bpe"`, trained on the text, `data.vocab` of them (`"auto"`: 1024); or
-    /// the path of a `tokenizer.json`.
+    /// the path of a `tokenizer.json`. For an array, only a `tokenizer.json` has an effect: it names the ids.
     #[schemars(with = "String")]
     pub tokens: Tokens,
+    /// The folder in which the tokens of a text are cached, so that training reads them from a file instead of memory.
+    /// `"auto"`: `runs/.tokens` for texts from 256 MiB, and memory for smaller ones. `"none"`: always memory.
+    #[schemars(with = "String")]
+    pub cache: Cache,
+    /// The type of the token ids in a file without a header: `"uint8"`, `"uint16"`, `"uint32"`, `"uint64"`, or the same
+    /// with a sign, as `"int32"`. `"auto"`: `"uint16"`, as in nanoGPT, unless the values show another size.
+    pub dtype: Dtype,
     /// The fraction of a file that is held out for validation, at its end. 0.1: a common choice.
     pub valid_fraction: f64,
     /// The rows of a table that are held out for validation: `"tail"`, the last ones, or `"shuffle"`, random rows, the
@@ -116,6 +124,8 @@ impl Default for DataConfig {
             digits: 3,
             path: PathBuf::new(),
             tokens: Tokens::Characters,
+            cache: Cache::Auto,
+            dtype: Dtype::Auto,
             valid_fraction: 0.1,
             split: RowSplit::Tail,
             delimiter: Delimiter::Auto,
@@ -182,6 +192,10 @@ impl DataConfig {
             );
             return Err(Error::key("data.source", "\"sequences\"", problem));
         }
+        if self.cache == Cache::Folder(PathBuf::new()) {
+            let problem = "does not name a folder; use \"auto\", \"none\" or the path of a folder";
+            return Err(Error::key("data.cache", "\"\"", problem));
+        }
         match (self.source(), &self.tokens, self.vocab) {
             (_, Tokens::File(path), _) if path.as_os_str().is_empty() => {
                 let problem =
@@ -222,9 +236,11 @@ impl DataConfig {
         if is_whole { whole as usize } else { train as usize }
     }
 
-    /// Returns the extension of `data.path` in lower case, or an empty string.
+    /// Returns the extension of `data.path` in lower case, or an empty string. For a compressed file, it is the extension
+    /// before `.gz` or `.zst`.
     pub(super) fn extension(&self) -> String {
-        self.path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
+        let path = without_compression(&self.path);
+        path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
     }
 
     /// Returns true if a table at `data.path` is JSON by its extension.
@@ -303,6 +319,10 @@ mod tests {
         let config = |path: &str| DataConfig { path: path.into(), ..DataConfig::default() };
         let sources = ["", "2024", "a.txt", "b.CSV"].map(|path| config(path).source());
         assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
+        assert_eq!(["a.npy", "train.bin"].map(|path| config(path).source()), [Source::Array; 2]);
+        let packed = ["a.txt.zst", "b.tsv.gz", "c.jsonl.GZ", "d.gz"].map(|path| config(path).source());
+        assert_eq!(packed, [Source::Text, Source::Table, Source::Table, Source::Text]);
+        assert_eq!((config("b.TSV.gz").extension().as_str(), config("c.jsonl.zst").is_json()), ("tsv", true));
         let drawn = DataConfig { source: Some(Source::Sequences), ..config("a.txt") };
         let error = drawn.check().unwrap_err().to_string();
         assert!(error.contains("`data.path` = \"a.txt\" names one; remove"), "{error}");

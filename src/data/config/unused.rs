@@ -18,27 +18,38 @@ impl DataConfig {
         let is_sized = match self.source() {
             Source::Sequences => self.task != Task::Addition,
             Source::Text => self.tokens == Tokens::Bpe,
+            Source::Array => self.tokens == Tokens::Characters,
             Source::Memory => true,
             Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
         };
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
-        let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let is_array = self.source() == Source::Array;
+        let is_raw = is_array
+            && dataset.and_then(|dataset| dataset.array.as_ref()).is_none_or(|array| array.format == "raw");
+        let has_rows =
+            (is_table || is_array) && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let readers_of_length = match is_array {
+            true => "texts, tasks and arrays of one dimension",
+            false => "texts, tasks and a `data.column` of a table",
+        };
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
         unused
             .unless(is_drawn, &["task"], "runs without a `data.path`")
             .unless(is_drawn, &["seed", "train_samples", "valid_samples"], "tasks")
             .unless(is_drawn, &keys_of_tasks, "tasks")
             .other_choices("data.task", self.task)
-            .unless(is_sized, &["vocab"], "tasks but `addition`, byte pair encoding and tables of integers")
-            .unless(!has_rows, &["length"], "texts, tasks and a `data.column` of a table")
             .unless(
-                !is_drawn || self.task != Task::Addition,
-                &["length"],
-                "texts, tables and the other tasks",
+                is_sized,
+                &["vocab"],
+                "tasks but `addition`, byte pair encoding, and tables and arrays of integers",
             )
-            .unless(!is_drawn, &["valid_fraction"], "texts and tables")
-            .unless(is_text, &["tokens"], "texts")
+            .unless(!has_rows, &["length"], readers_of_length)
+            .unless(!is_drawn || self.task != Task::Addition, &["length"], "files and the other tasks")
+            .unless(!is_drawn, &["valid_fraction"], "files")
+            .unless(is_text || is_array, &["tokens"], "texts and arrays")
+            .unless(is_text, &["cache"], "texts")
+            .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &["values", "column", "split"], "tables")
             .unless(is_csv, &["delimiter", "header"], "tables in CSV");
         unused
