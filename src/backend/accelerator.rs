@@ -48,7 +48,11 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
 /// Returns the outcome if the device has not failed meanwhile. After a failure, results and errors are meaningless.
 fn finished<T>(watch: &DeviceWatch, outcome: Result<Result<T>, Box<dyn Any + Send>>) -> Result<T> {
     watch.check()?;
-    outcome.unwrap_or_else(|panic| Err(watch.failure(panic_message(panic.as_ref()))))
+    outcome.unwrap_or_else(|panic| match panic.downcast::<Error>() {
+        // Data that is read during the work, such as a file that was truncated.
+        Ok(error) => Err(*error),
+        Err(panic) => Err(watch.failure(panic_message(panic.as_ref()))),
+    })
 }
 
 #[cfg(test)]

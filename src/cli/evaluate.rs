@@ -163,7 +163,7 @@ fn warn_of_change(OpenedRun { folder, config, .. }: &OpenedRun, scored: Scored, 
     if folder.is_imported() {
         return match config.data.source() {
             Source::Sequences => warn(GENERATED_DATA_NOTICE),
-            Source::Text | Source::Table | Source::Memory => {}
+            Source::Text | Source::Table | Source::Array | Source::Memory => {}
         };
     }
     let path = &config.data.path;

@@ -128,6 +128,10 @@ pub fn main() -> ExitCode {
         }
     };
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let panic = match panic.downcast::<Error>() {
+            Ok(error) => return Err(*error),
+            Err(panic) => panic,
+        };
         let at = PANICKED_AT.lock().map(|at| at.clone()).unwrap_or_default();
         let message = panic_message(panic.as_ref());
         if is_out_of_threads(message) {

@@ -65,6 +65,7 @@ impl Config {
         if let (Tokens::File(here), Tokens::File(there)) = (&self.data.tokens, &mut moved.data.tokens) {
             there.clone_from(here);
         }
+        moved.data.cache.clone_from(&self.data.cache);
         // A file has a fixed number of samples, so these keys have no effect.
         if self.data.source() != Source::Sequences {
             moved.data.train_samples = self.data.train_samples;

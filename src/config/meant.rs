@@ -137,7 +137,7 @@ pub(super) fn intended_key(section: &str, name: &str) -> Option<String> {
 }
 
 /// Returns the key that has this name in other programs.
-fn synonym(name: &str) -> Option<String> {
+pub(super) fn synonym(name: &str) -> Option<String> {
     let (key, _) = SYNONYMS.iter().find(|(_, names)| names.contains(&name))?;
     Some(key.to_string())
 }
@@ -199,8 +199,8 @@ mod tests {
             let (section, name) = key.split_once('.').unwrap();
             assert!(keys_of(section).contains(&name), "{key}");
             for name in names {
-                // `samples` is a key of another section as well.
-                assert!(keys_named(name).is_empty() || *name == "samples", "{name}");
+                // These are keys of another section as well.
+                assert!(keys_named(name).is_empty() || ["samples", "dtype"].contains(name), "{name}");
             }
         }
     }

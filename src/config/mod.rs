@@ -38,9 +38,9 @@ pub use training::{Monitor, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 pub use types::is_boolean;
 
-use crate::data::{self, DataConfig, Dataset, Paths, Source, Tokens};
+use crate::data::{self, Cache, DataConfig, Dataset, Paths, Source, Tokens};
 use crate::error::{Error, Origin, Result};
-use crate::files::Text;
+use crate::files::{Text, without_compression};
 use crate::model::{ModelConfig, Sizes};
 use crate::range::Section;
 use run::is_empty;
@@ -256,9 +256,13 @@ impl Config {
             Tokens::File(file) => Tokens::File(path(file)),
             other => other.clone(),
         };
+        let cache = match &self.data.cache {
+            Cache::Folder(folder) => Cache::Folder(path(folder)),
+            other => other.clone(),
+        };
         let source = Some(self.data.source());
         let [data_path, valid_path] = [&self.data.path, &self.data.valid_path].map(|paths| paths.map(&path));
-        let data = DataConfig { source, path: data_path, valid_path, tokens, ..self.data.clone() };
+        let data = DataConfig { source, path: data_path, valid_path, tokens, cache, ..self.data.clone() };
         let run = RunConfig { from: path(&self.run.from), ..self.run.clone() };
         Self { run, data, ..self.clone() }
     }
@@ -275,8 +279,9 @@ impl Config {
     fn data_name(&self) -> String {
         match self.data.source() {
             Source::Sequences => variant_name(self.data.task),
-            Source::Text | Source::Table | Source::Memory => {
-                let stem = self.data.path.first().file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            Source::Text | Source::Table | Source::Array | Source::Memory => {
+                let path = without_compression(self.data.path.first());
+                let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
                 stem.unwrap_or_else(|| variant_name(self.data.source()))
             }
         }

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
 
 use super::keys::{Entries, Entry, SEARCH, check_keys, range_of};
-use super::meant::{intended_key, keys_named};
+use super::meant::{intended_key, keys_named, synonym};
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, DURATIONS, sets};
 use crate::data::Source;
@@ -297,7 +297,12 @@ impl Written {
                     let text = entry.map(|entry| entry.text.clone()).unwrap_or_default();
                     let range = range_of(&key).filter(|_| expected.ends_with(INTEGER));
                     let problem = range.map_or_else(
-                        || format!("cannot be used: {expected}"),
+                        || {
+                            let other = key.split_once('.').and_then(|(_, name)| synonym(name));
+                            let value = text.trim_matches('"');
+                            let meant = other.map(|other| format!("; did you mean --set {other}={value}?"));
+                            format!("cannot be used: {expected}{}", meant.unwrap_or_default())
+                        },
                         |range| format!("must be {}", range.noun()),
                     );
                     return Err(Error::key(&key, text, problem));

@@ -6,7 +6,7 @@ use super::{Config, DEFAULT_FILE, differing};
 use crate::data::{DataConfig, Source};
 use crate::error::{Error, Origin};
 
-/// The keys that select the vocabulary of a text or a table.
+/// The keys that select the vocabulary of a file.
 const VOCABULARY_KEYS: [&str; 3] = ["data.tokens", "data.vocab", "data.values"];
 
 impl Config {
@@ -28,14 +28,18 @@ impl Config {
         let Some(from) = self.run.start().map(Path::to_path_buf) else { return (self, Vec::new()) };
         // A run that cannot be read is reported when it is opened.
         let Ok(original) = Self::load_own(&from.join(DEFAULT_FILE)) else { return (self, Vec::new()) };
-        let inherited = match original.data.source() == self.data.source() {
+        let are_tokens =
+            [&original.data, &self.data].map(|data| matches!(data.source(), Source::Text | Source::Array));
+        let inherited = match original.data.source() == self.data.source() || are_tokens == [true; 2] {
             true => original.data,
             // For a task, `data.vocab` does not mean the same as for a table.
             false => DataConfig::default(),
         };
         let data = self.data.clone();
         let data = match self.data.source() {
-            Source::Text => DataConfig { tokens: inherited.tokens, vocab: inherited.vocab, ..data },
+            Source::Text | Source::Array => {
+                DataConfig { tokens: inherited.tokens, vocab: inherited.vocab, ..data }
+            }
             Source::Table => DataConfig { values: inherited.values, vocab: inherited.vocab, ..data },
             // The vocabulary of a task follows from its keys.
             Source::Sequences | Source::Memory => return (self, Vec::new()),

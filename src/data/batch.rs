@@ -26,7 +26,9 @@ impl Role {
     #[must_use]
     pub fn of(self, source: Source) -> Self {
         match (self, source) {
-            (Role::Undetermined, Source::Text | Source::Table | Source::Memory) => Role::Unknown,
+            (Role::Undetermined, Source::Text | Source::Table | Source::Array | Source::Memory) => {
+                Role::Unknown
+            }
             (role, _) => role,
         }
     }

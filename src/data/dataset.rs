@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::sequences::{Rows, Sequences};
-use super::{table::TableReading, text::TextReading, vocabulary::Vocabulary};
+use super::{arrays::ArrayReading, table::TableReading, text::TextReading, vocabulary::Vocabulary};
 use crate::error::{Error, Result, ensure};
 
 /// The training and validation data of a run.
@@ -23,6 +23,8 @@ pub struct Dataset {
     pub table: Option<Arc<TableReading>>,
     /// The files of a text, and warnings about them.
     pub text: Option<Arc<TextReading>>,
+    /// The format of an array.
+    pub array: Option<Arc<ArrayReading>>,
 }
 
 impl Dataset {
@@ -55,7 +57,8 @@ impl Dataset {
 
     /// Creates a dataset from the training and validation sets, without an entropy floor.
     pub(super) fn without_floor(vocabulary: Vocabulary, (train, valid): (Sequences, Sequences)) -> Self {
-        Self { vocabulary, train, valid, floor: None, floor_by_position: Vec::new(), table: None, text: None }
+        let (floor, floor_by_position, table, text, array) = (None, Vec::new(), None, None, None);
+        Self { vocabulary, train, valid, floor, floor_by_position, table, text, array }
     }
 
     /// Returns the number of positions that a model needs: the longest input of both sets, including sources.

@@ -1,9 +1,12 @@
 //! The order of an epoch, a pure function of (seed, epoch).
 
+mod order;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rand::{RngExt, seq::SliceRandom};
+use rand::RngExt;
 
+use self::order::Order;
 use super::batch::Batch;
 use super::seed::{Purpose, generator};
 use super::sequences::Sequences;
@@ -21,7 +24,7 @@ pub struct Loader {
     batch_size: usize,
     seed: u64,
     /// The order of the epoch requested last.
-    permutation: Mutex<Option<(usize, Arc<[u32]>)>>,
+    order: Mutex<Option<(usize, Arc<Order>)>>,
 }
 
 impl Loader {
@@ -31,7 +34,7 @@ impl Loader {
     /// Panics if `batch_size` is zero.
     pub fn new(sequences: Sequences, batch_size: usize, seed: u64) -> Self {
         assert!(batch_size > 0, "a batch has at least one sample");
-        Loader { sequences, batch_size, seed, permutation: Mutex::new(None) }
+        Loader { sequences, batch_size, seed, order: Mutex::new(None) }
     }
 
     /// Returns the number of batches per epoch.
@@ -60,11 +63,11 @@ impl Loader {
     pub fn batch(&self, epoch: usize, index: usize) -> Batch {
         assert!(self.holds(index), "batch {index} is out of range: an epoch has {}", self.batches());
         let first = index * self.batch_size;
-        let permutation = self.permutation(epoch);
+        let order = self.order(epoch);
         let offsets: Vec<_> = match self.sequences.window_starts() {
             None => {
                 let samples = first..self.sequences.len().min(first + self.batch_size);
-                permutation[samples].iter().map(|&sample| sample as usize).collect()
+                samples.filter_map(|sample| order.get(sample)).collect()
             }
             Some(starts) => {
                 let length = self.sequences.time();
@@ -74,7 +77,7 @@ impl Loader {
                     |draw: usize| generator(self.seed, Purpose::Windows, [epoch as u64, draw as u64]);
                 let offset = random(0).random_range(0..length.min(starts.len()));
                 let start = |row: usize| {
-                    let window = permutation.get(row).map(|&window| offset + window as usize * length);
+                    let window = order.get(row).map(|window| offset + window * length);
                     let inside = window.filter(|start| starts.contains(start));
                     inside.unwrap_or_else(|| random(row + 1).random_range(starts.clone()))
                 };
@@ -92,16 +95,14 @@ impl Loader {
     }
 
     /// Returns the order of an epoch, which is drawn once and cached until another epoch is requested.
-    fn permutation(&self, epoch: usize) -> Arc<[u32]> {
-        let mut cached = self.permutation.lock().unwrap_or_else(PoisonError::into_inner);
+    fn order(&self, epoch: usize) -> Arc<Order> {
+        let mut cached = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
-            Some((cached_epoch, permutation)) if *cached_epoch == epoch => permutation.clone(),
+            Some((cached_epoch, order)) if *cached_epoch == epoch => order.clone(),
             _ => {
-                let mut samples: Vec<u32> = (0..self.sequences.len() as u32).collect();
-                samples.shuffle(&mut generator(self.seed, Purpose::Order, [epoch as u64, 0]));
-                let permutation: Arc<[u32]> = samples.into();
-                *cached = Some((epoch, permutation.clone()));
-                permutation
+                let order = Arc::new(Order::draw(self.sequences.len(), self.seed, epoch));
+                *cached = Some((epoch, order.clone()));
+                order
             }
         }
     }

@@ -13,10 +13,12 @@
 //! | [`loader`] | the order of an epoch, a pure function of (seed, epoch) |
 //! | `text` | the user's texts, as characters or by a tokenizer |
 //! | `table` | the user's tables, as one sequence per line or one column in windows |
+//! | `arrays` | the user's arrays of token ids, which may be larger than memory |
 //! | [`vocabulary`] | the meaning of each id |
 //! | [`describe`] | a preview of the training data, to inspect before training |
 //! | [`seed`] | random generators, each a pure function of (seed, purpose, position) |
 
+mod arrays;
 pub mod batch;
 pub mod config;
 mod damage;
@@ -32,10 +34,11 @@ pub mod tasks;
 mod text;
 pub mod vocabulary;
 
+pub use arrays::ArrayReading;
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{
-    Binning, Column, Count, DataConfig, Delimiter, Header, LongRows, LossOn, Paths, Periods, RowSplit,
-    Source, Task, Tokens, Values,
+    Binning, Cache, Column, Count, DataConfig, Delimiter, Dtype, Header, LongRows, LossOn, Paths, Periods,
+    RowSplit, Source, Task, Tokens, Values,
 };
 pub use dataset::{Dataset, Floor};
 pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnings, warnings};
@@ -58,7 +61,7 @@ pub fn check(config: &DataConfig) -> Result<()> {
     config.check()?;
     match config.source() {
         Source::Sequences => tasks::check(config),
-        Source::Text | Source::Table | Source::Memory => Ok(()),
+        Source::Text | Source::Table | Source::Array | Source::Memory => Ok(()),
     }
 }
 
@@ -139,6 +142,7 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
         Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
         Source::Text => text::load(config, given),
         Source::Table => table::load(config, given),
+        Source::Array => arrays::load(config, given),
         Source::Memory => unreachable!("refused above"),
     }
 }
@@ -169,7 +173,7 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
     }
     let cut = |set: &Sequences| {
         let problem =
-            "each sequence of this table has its own length, which cannot be changed; omit this length";
+            "each sequence of this file has its own length, which cannot be changed; omit this length";
         set.in_windows_of(length).ok_or_else(|| Error::Input(problem.to_string()))
     };
     Ok(Dataset::without_floor(loaded.vocabulary.clone(), (cut(&loaded.train)?, cut(&loaded.valid)?)))
@@ -193,7 +197,7 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
             read_both(config, None, table::load_pairs)
         }
         Source::Table if config.has_pairs() => table::load_pairs(config, None),
-        Source::Text | Source::Table | Source::Memory => Err(Error::key(
+        Source::Text | Source::Table | Source::Array | Source::Memory => Err(Error::key(
             "data.source",
             config.source(),
             "does not have a source and an answer for an encoder-decoder; set `data.source_column` and \

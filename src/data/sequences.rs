@@ -301,6 +301,12 @@ impl Rows {
         self.ends.is_empty()
     }
 
+    /// Creates rows of `length` ids each.
+    pub(crate) fn of_equal_length(ids: Ids, length: usize) -> Self {
+        let ends = (1..=ids.len() / length).map(|row| row * length).collect();
+        Self { ids, ends, longest: length, ..Self::default() }
+    }
+
     /// Appends a row.
     pub(crate) fn push(&mut self, row: &[u32]) {
         self.ids.extend(row);

@@ -1,17 +1,21 @@
 //! Input files given by the user: regular files, and streams up to a limit.
 //!
 //! A device such as `/dev/zero` never ends, and a pipe may not end either. Devices are rejected, and streams are read
-//! up to a limit that fits in memory. Configs, texts, tables, prompts and weights are opened here.
+//! up to a limit that fits in memory. Configs, texts, tables, prompts and weights are opened here. A text may be
+//! compressed: its pieces are pieces of the decompressed content.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
+use super::compression::{Compression, SIGNATURE_BYTES, is_damage};
 use super::own::read_own;
-use super::unreadable;
+use super::unreadable::{self, quoted};
 use crate::error::{Error, Result};
 
-/// The maximum size of a stream, which is held in memory: 1 GiB.
+/// The maximum size of a stream, and of the content of a compressed file that is held in memory: 1 GiB.
 const MAX_STREAM_BYTES: u64 = 1 << 30;
 
 /// The maximum size of a piece of a text: large enough that the cuts hardly affect a tokenizer, small enough to keep
@@ -111,9 +115,39 @@ impl Text {
     /// Returns the complete text.
     ///
     /// # Errors
-    /// Returns an error with the line and the byte if the text cannot be read, or is not UTF-8.
+    /// Returns an error with the line and the byte if the text cannot be read, or is not UTF-8. Also returns an error
+    /// for a compressed file whose content exceeds the limit for streams.
     pub fn read_to_string(&self) -> Result<String> {
-        self.pieces()?.collect()
+        let (mut pieces, mut text) = (self.pieces()?, String::new());
+        while let Some(piece) = pieces.next().transpose()? {
+            text += &piece;
+            if let Some(compression) = pieces.compression
+                && text.len() as u64 > MAX_STREAM_BYTES
+            {
+                let (command, file) = (compression.command(), quoted(&self.path));
+                let problem = format!(
+                    "holds more than 1 GiB, the limit for compressed files that are read into memory; unpack it \
+                     with `{command} {file} > NEW`, and pass the new file"
+                );
+                return Err(Error::file(&self.path, problem));
+            }
+        }
+        Ok(text)
+    }
+
+    /// Mixes the bytes of the file or the stream, which may be compressed, into a hash.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn hash(&self, hash: &mut Sha256) -> Result<()> {
+        match &self.stream {
+            Some(bytes) => hash.update(bytes),
+            None => {
+                let copied = File::open(&self.path).and_then(|mut file| std::io::copy(&mut file, hash));
+                copied.map_err(|error| Error::io("read", &self.path, error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the pieces of the text from its beginning, without a byte order mark.
@@ -121,11 +155,28 @@ impl Text {
     /// # Errors
     /// Returns an error if the file cannot be opened again.
     pub fn pieces(&self) -> Result<Pieces<'_>> {
-        let input: Box<dyn Read + Send + '_> = match &self.stream {
-            Some(bytes) => Box::new(bytes.as_slice()),
-            None => Box::new(File::open(&self.path).map_err(|error| Error::io("read", &self.path, error))?),
+        let failed = |error| Error::io("read", &self.path, error);
+        let (compression, input): (_, Box<dyn Read + Send + '_>) = match &self.stream {
+            Some(bytes) => match Compression::of(bytes) {
+                Some(compression) => (Some(compression), compression.reader(bytes.as_slice())),
+                None => (None, Box::new(bytes.as_slice())),
+            },
+            None => {
+                let mut file = File::open(&self.path).map_err(failed)?;
+                let mut head = Vec::new();
+                file.by_ref().take(SIGNATURE_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
+                file.rewind().map_err(failed)?;
+                match Compression::of(&head) {
+                    Some(compression) => {
+                        let file = BufReader::with_capacity(MAX_PIECE_BYTES, file);
+                        (Some(compression), compression.reader(file))
+                    }
+                    None => (None, Box::new(file)),
+                }
+            }
         };
-        Ok(Pieces { path: &self.path, input, head: Vec::new(), buffer: Vec::new(), line: 1, byte: 0 })
+        let (head, buffer) = (Vec::new(), Vec::new());
+        Ok(Pieces { path: &self.path, compression, input, head, buffer, line: 1, byte: 0 })
     }
 }
 
@@ -133,6 +184,7 @@ impl Text {
 /// contains a NUL byte, it returns an error with the line, the byte and the likely format.
 pub struct Pieces<'a> {
     path: &'a Path,
+    compression: Option<Compression>,
     input: Box<dyn Read + Send + 'a>,
     /// The first bytes of the file.
     head: Vec<u8>,
@@ -142,6 +194,23 @@ pub struct Pieces<'a> {
     byte: usize,
 }
 
+impl Pieces<'_> {
+    /// Creates the error for a failed read.
+    fn failed(&self, error: std::io::Error) -> Error {
+        match self.compression {
+            Some(compression) if is_damage(&error) => {
+                let name = compression.name();
+                let problem = format!(
+                    "is compressed with {name}, but is incomplete or damaged ({error}); copy or download it \
+                     again"
+                );
+                Error::file(self.path, problem)
+            }
+            _ => Error::io("read", self.path, error),
+        }
+    }
+}
+
 impl Iterator for Pieces<'_> {
     type Item = Result<String>;
 
@@ -149,7 +218,7 @@ impl Iterator for Pieces<'_> {
         // A piece, a byte order mark, and the rest of a character cut by the end of a piece.
         let missing = MAX_PIECE_BYTES + 8 - self.buffer.len();
         if let Err(error) = self.input.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
-            return Some(Err(Error::io("read", self.path, error)));
+            return Some(Err(self.failed(error)));
         }
         if self.head.is_empty() {
             self.head.extend_from_slice(&self.buffer[..self.buffer.len().min(HEAD_BYTES)]);
@@ -161,7 +230,13 @@ impl Iterator for Pieces<'_> {
         let lines = |text: &str| text.matches('\n').count();
         let readable = text.find('\0').unwrap_or(text.len());
         if readable < self.buffer.len().min(MAX_PIECE_BYTES) {
-            let problem = unreadable::problem(self.path, self.byte + readable, &self.head, &self.buffer);
+            let problem = unreadable::problem(
+                self.path,
+                self.compression,
+                self.byte + readable,
+                &self.head,
+                &self.buffer,
+            );
             return Some(Err(Error::in_file(
                 self.path,
                 Some(self.line + lines(&text[..readable])),

@@ -1,6 +1,7 @@
 //! Files and folders: inputs are read up to a limit, outputs are written completely or not at all, and user files are
 //! never overwritten.
 
+mod compression;
 mod folder;
 mod input;
 #[cfg(test)]
@@ -9,13 +10,14 @@ mod output;
 mod own;
 mod unreadable;
 
+pub use compression::without_compression;
 pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
 pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, is_pipe, open};
 #[cfg(test)]
 pub(crate) use mutations::mutations;
 pub use output::{check_output, remove_abandoned_outputs, write_output};
 pub use own::{has_entry, open_own, open_own_to_write, read_own};
-pub use unreadable::{quoted, remove_quotes};
+pub use unreadable::{quoted, recognised, remove_quotes};
 
 use std::{fs::File, io::Write, path::Path};
 

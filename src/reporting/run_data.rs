@@ -155,7 +155,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
             let drawn = dataset_of(config, folder);
             Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MAX_STARTS)))
         }
-        Source::Text | Source::Table | Source::Memory => {
+        Source::Text | Source::Table | Source::Array | Source::Memory => {
             Sample::read(&folder.samples(), vocabulary.size(), config.data.source())
         }
     }

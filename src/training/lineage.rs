@@ -124,7 +124,8 @@ fn samples_of(
     if own.data == *data {
         return (dataset.fingerprint() == fingerprint).then(Vec::new);
     }
-    let are_texts = [&own.data, data].iter().all(|data| data.source() == Source::Text);
+    let are_texts =
+        [&own.data, data].iter().all(|data| matches!(data.source(), Source::Text | Source::Array));
     if are_texts && data.length.min(set.targets()) < own.data.length.min(MIN_WINDOW) {
         return Some(Vec::new());
     }

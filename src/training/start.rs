@@ -37,7 +37,8 @@ pub fn sizes_of(config: &Config, dataset: &Dataset) -> Result<Sizes> {
             from.display(),
             sizes.context.min(sizes.source_context.unwrap_or(usize::MAX))
         );
-        let has_rows = config.data.source() == Source::Table && dataset.train.stream().is_none();
+        let has_rows =
+            matches!(config.data.source(), Source::Table | Source::Array) && dataset.train.stream().is_none();
         return Err(match has_rows {
             true => {
                 Error::key("data.path", &config.data.path, problem + "; remove or shorten the longer rows")

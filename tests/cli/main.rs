@@ -1,10 +1,13 @@
 //! End-to-end tests of the compiled program, each in a temporary folder.
 
+mod arrays;
 mod backends;
 mod bad_input;
+mod cached;
 mod circuits;
 mod comparing;
 mod completions;
+mod compressed;
 mod conveniences;
 mod diverging;
 mod documented;

@@ -115,7 +115,7 @@ fn load_split(
         Source::Sequences => {
             format!("the longest sequences of `{}` that fit have {time} targets; use {time}", data.task)
         }
-        Source::Text | Source::Table | Source::Memory => {
+        Source::Text | Source::Table | Source::Array | Source::Memory => {
             let targets = counted(time, "target");
             format!("the split has only {targets}; use a shorter length or more data")
         }

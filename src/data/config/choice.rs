@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::paths::is_folder_of_tables;
 use crate::choices;
 use crate::data::excerpt::excerpt;
+use crate::data::ids::Integer;
+use crate::files::without_compression;
 
 /// The source of the sequences.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,13 +24,16 @@ pub enum Source {
     Text,
     /// A table: CSV or JSON.
     Table,
+    /// An array of token ids: a NumPy file, or bare ids.
+    Array,
     /// Sequences that a program gave to training; no command can read them again.
     Memory,
 }
 
 impl Source {
-    /// Returns the source that reads the file or folder at `path`: a table by its extension, or by the extensions of all
-    /// files in the folder, or else a text. An empty path selects the task.
+    /// Returns the source that reads the file or folder at `path`: a table or an array by its extension, a table by the
+    /// extensions of all files in a folder, or else a text. For a compressed file, the extension before `.gz` or `.zst`
+    /// decides. An empty path selects the task.
     pub fn of(path: &Path) -> Self {
         if path.as_os_str().is_empty() {
             return Source::Sequences;
@@ -38,9 +43,11 @@ impl Source {
 
     /// Returns the source that reads a file with the extension of `path`.
     pub(in crate::data) fn by_extension(path: &Path) -> Self {
+        let path = without_compression(path);
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
         match extension.as_str() {
             "csv" | "tsv" | "jsonl" | "ndjson" | "json" => Source::Table,
+            "npy" | "bin" => Source::Array,
             _ => Source::Text,
         }
     }
@@ -111,6 +118,20 @@ impl fmt::Display for Tokens {
     }
 }
 
+/// The folder in which the tokens of a text are cached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "expected \"auto\", \"none\" or a folder in quotes")]
+pub enum Cache {
+    /// `runs/.tokens` for a large text; otherwise the tokens are kept in memory.
+    #[default]
+    Auto,
+    /// The tokens are kept in memory.
+    None,
+    /// This folder, for a text of any size.
+    #[serde(untagged)]
+    Folder(PathBuf),
+}
+
 /// The values of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -122,6 +143,49 @@ pub enum Values {
     Integers,
     /// Names, each of which gets an id.
     Symbols,
+}
+
+/// The type of the integers in a file of bare token ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// Inferred from the file: `uint16` unless the values show another size.
+    #[default]
+    Auto,
+    /// 8 bits.
+    Uint8,
+    /// 16 bits.
+    Uint16,
+    /// 32 bits.
+    Uint32,
+    /// 64 bits.
+    Uint64,
+    /// 8 bits with a sign.
+    Int8,
+    /// 16 bits with a sign.
+    Int16,
+    /// 32 bits with a sign.
+    Int32,
+    /// 64 bits with a sign.
+    Int64,
+}
+
+impl Dtype {
+    /// Returns the type of the integers; `None` if it is inferred.
+    pub(crate) fn integer(self) -> Option<Integer> {
+        let (bytes, is_signed) = match self {
+            Dtype::Auto => return None,
+            Dtype::Uint8 => (1, false),
+            Dtype::Uint16 => (2, false),
+            Dtype::Uint32 => (4, false),
+            Dtype::Uint64 => (8, false),
+            Dtype::Int8 => (1, true),
+            Dtype::Int16 => (2, true),
+            Dtype::Int32 => (4, true),
+            Dtype::Int64 => (8, true),
+        };
+        Some(Integer { is_signed, ..Integer::unsigned(bytes) })
+    }
 }
 
 /// The shortest and the longest period of a motif.

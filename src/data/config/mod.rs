@@ -7,15 +7,16 @@ mod unused;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::files::without_compression;
 use crate::range::{Number, Range, Ranged, Section};
 
-pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
+pub use self::choice::{Cache, Column, Count, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::paths::Paths;
 pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, RowSplit};
 
@@ -36,8 +37,8 @@ const BYTE_TOKENS: usize = 256;
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
     /// The source of the sequences. Omitted: `"sequences"`, unless `data.path` names a file; then `"table"` for csv,
-    /// tsv, json, jsonl and ndjson, and `"text"` for all others. A file on the command line overrides the source of a
-    /// config with a task.
+    /// tsv, json, jsonl and ndjson, `"array"` for npy and bin, and `"text"` for all others. A file on the command line
+    /// overrides the source of a config with a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// The seed of the sequences of a task. Omitted: `run.seed`. A fixed value keeps the data, and with it the
@@ -48,8 +49,8 @@ pub struct DataConfig {
     /// pictures.
     pub task: Task,
     /// The number of different symbols. `"auto"`: 16 for a task, few enough to learn in a minute and many enough that a
-    /// chance match is rare (a task may add a separator); the number in the file for characters and tables. Overriding
-    /// the source on the command line resets it to `"auto"`.
+    /// chance match is rare (a task may add a separator); the number in the file for characters, tables and arrays.
+    /// Overriding the source on the command line resets it to `"auto"`.
     pub vocab: Count,
     /// The number of positions that a model reads at once: the targets of a sample, or the longest source for an
     /// encoder-decoder. 32: fast to learn for a small decoder. `addition` and tables with a sequence per line have
@@ -75,16 +76,24 @@ pub struct DataConfig {
     /// `addition`: digits of each number. 3: a million sums, of which a training set contains so few that the model
     /// must learn to add.
     pub digits: usize,
-    /// The user's own data: a text, a table, a folder or a pattern such as `logs/*.csv`, or a list of these. Empty: a
-    /// task.
+    /// The user's own data: a text, a table, an array of token ids, a folder or a pattern such as `logs/*.csv`, or a list
+    /// of these. Empty: a task.
     pub path: Paths,
     /// The user's own validation data, in the format of `data.path`. Empty: a part of `data.path`.
     pub valid_path: Paths,
     /// The tokens of a text, or of the texts in a table: `"characters"`; `"words"` (tables only); `"bpe"`, trained on
     /// the training set, `data.vocab` of them (`"auto"`: 1024); or the path of a `tokenizer.json`. `"auto"`:
-    /// characters, but in a table without pairs each value is a token.
+    /// characters, but in a table without pairs each value is a token. For an array, only a `tokenizer.json` has an
+    /// effect: it names the ids.
     #[schemars(with = "String")]
     pub tokens: Tokens,
+    /// The folder in which the tokens of a text are cached, so that training reads them from a file instead of memory.
+    /// `"auto"`: `runs/.tokens` for texts from 256 MiB, and memory for smaller ones. `"none"`: always memory.
+    #[schemars(with = "String")]
+    pub cache: Cache,
+    /// The type of the token ids in a file without a header: `"uint8"`, `"uint16"`, `"uint32"`, `"uint64"`, or the same
+    /// with a sign, as `"int32"`. `"auto"`: `"uint16"`, as in nanoGPT, unless the values show another size.
+    pub dtype: Dtype,
     /// The fraction of a file that is held out for validation. 0.1: a common choice.
     pub valid_fraction: f64,
     /// The sequences of a table that are held out for validation: `"shuffle"`, random ones, the same for every seed; or
@@ -153,6 +162,8 @@ impl Default for DataConfig {
             path: Paths::default(),
             valid_path: Paths::default(),
             tokens: Tokens::Auto,
+            cache: Cache::Auto,
+            dtype: Dtype::Auto,
             valid_fraction: 0.1,
             split: RowSplit::Auto,
             delimiter: Delimiter::Auto,
@@ -234,6 +245,10 @@ impl DataConfig {
         }
         if self.source() == Source::Table {
             self.check_table()?;
+        }
+        if self.cache == Cache::Folder(PathBuf::new()) {
+            let problem = "does not name a folder; use \"auto\", \"none\" or the path of a folder";
+            return Err(Error::key("data.cache", "\"\"", problem));
         }
         match (self.source(), &self.tokens, self.vocab) {
             (_, Tokens::File(path), _) if path.as_os_str().is_empty() => {
@@ -337,8 +352,10 @@ impl DataConfig {
         if is_whole { whole as usize } else { train as usize }
     }
 
-    /// Returns the extension of a path in lower case, or an empty string.
+    /// Returns the extension of a path in lower case, or an empty string. For a compressed file, it is the extension
+    /// before `.gz` or `.zst`.
     pub(super) fn extension_of(path: &Path) -> String {
+        let path = without_compression(path);
         path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase()
     }
 
@@ -428,6 +445,13 @@ mod tests {
         let config = |path: &str| DataConfig { path: path.into(), ..DataConfig::default() };
         let sources = ["", "2024", "a.txt", "b.CSV"].map(|path| config(path).source());
         assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
+        assert_eq!(["a.npy", "train.bin"].map(|path| config(path).source()), [Source::Array; 2]);
+        let packed = ["a.txt.zst", "b.tsv.gz", "c.jsonl.GZ", "d.gz"].map(|path| config(path).source());
+        assert_eq!(packed, [Source::Text, Source::Table, Source::Table, Source::Text]);
+        assert_eq!(
+            (DataConfig::extension_of(Path::new("b.TSV.gz")).as_str(), config("c.jsonl.zst").is_json()),
+            ("tsv", true)
+        );
         let drawn = DataConfig { source: Some(Source::Sequences), ..config("a.txt") };
         let error = drawn.check().unwrap_err().to_string();
         assert!(error.contains("`data.path` = \"a.txt\" names one; remove"), "{error}");

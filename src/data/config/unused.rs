@@ -37,32 +37,38 @@ impl DataConfig {
             Source::Sequences => self.task != Task::Addition,
             Source::Text => self.tokens == Tokens::Bpe,
             Source::Table if self.reads_texts() => matches!(self.tokens, Tokens::Bpe | Tokens::Words),
+            Source::Array => !matches!(self.tokens, Tokens::File(_)),
             Source::Memory => true,
             Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
         };
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
-        let has_rows = is_table && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let is_array = self.source() == Source::Array;
+        let is_raw = is_array
+            && dataset.and_then(|dataset| dataset.array.as_ref()).is_none_or(|array| array.format == "raw");
+        let has_rows =
+            (is_table || is_array) && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let readers_of_length = match is_array {
+            true => "texts, tasks and arrays of one dimension",
+            false => "texts, tasks and a `data.column` of a table",
+        };
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
         unused
             .unless(is_drawn, &["task"], "runs without a `data.path`")
             .unless(is_drawn, &["seed", "train_samples", "valid_samples"], "tasks")
             .unless(is_drawn, &keys_of_tasks, "tasks")
             .other_choices("data.task", self.task)
-            .unless(is_sized, &["vocab"], "tasks but `addition`, byte pair encoding and tables of integers")
             .unless(
-                !has_rows || self.long_rows != LongRows::Keep,
-                &["length"],
-                "texts, tasks and a `data.column` of a table",
+                is_sized,
+                &["vocab"],
+                "tasks but `addition`, byte pair encoding, and tables and arrays of integers",
             )
-            .unless(
-                !is_drawn || self.task != Task::Addition,
-                &["length"],
-                "texts, tables and the other tasks",
-            )
-            .unless(!is_drawn, &["valid_fraction"], "texts and tables")
-            .unless(is_text || is_table, &["tokens"], "texts and tables")
-            .unless(!is_drawn, &["valid_path"], "texts and tables")
+            .unless(!has_rows || self.long_rows != LongRows::Keep, &["length"], readers_of_length)
+            .unless(!is_drawn || self.task != Task::Addition, &["length"], "files and the other tasks")
+            .unless(!is_drawn, &["valid_fraction", "valid_path"], "files")
+            .unless(is_text || is_table || is_array, &["tokens"], "files")
+            .unless(is_text, &["cache"], "texts")
+            .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &KEYS_OF_TABLES, "tables")
             .unless(is_csv, &["delimiter", "header", "comment"], "tables in CSV")
             .unless(self.bins > 0, &["binning"], "`data.bins`")

@@ -7,12 +7,17 @@ use crate::data::sequences::Sequences;
 /// The maximum vocabulary whose pairs are counted in a dense table: 128 MB.
 const MAX_DENSE_VOCABULARY: usize = 1 << 12;
 
-/// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
+/// The maximum number of targets that are counted for a larger vocabulary: their pairs need up to 1 GB.
+const MAX_TARGETS: usize = 1 << 25;
+
+/// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`. For a large vocabulary, evenly
+/// spaced samples with up to [`MAX_TARGETS`] targets are counted.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);
     let mut dense = vec![0u64; if vocab <= MAX_DENSE_VOCABULARY { vocab * vocab } else { 0 }];
     let mut sparse: HashMap<usize, u64> = HashMap::new();
-    for sample in 0..split.len() {
+    let every = if dense.is_empty() { split.targets().div_ceil(MAX_TARGETS).max(1) } else { 1 };
+    for sample in (0..split.len()).step_by(every) {
         for pair in split.sample(sample).1.windows(2) {
             let [input, target] = [pair[0] as usize, pair[1] as usize];
             inputs[input] += 1;
@@ -21,7 +26,7 @@ pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
             *dense.get_mut(pair).unwrap_or_else(|| sparse.entry(pair).or_default()) += 1;
         }
     }
-    let all = split.targets() as f64;
+    let all = targets.iter().sum::<u64>() as f64;
     let unigram = targets.iter().map(|&count| cost(count, all)).sum::<f64>();
     let pairs = dense.into_iter().enumerate().filter(|&(_, count)| count > 0).chain(sparse);
     let mut costs: Vec<f64> = pairs.map(|(pair, count)| cost(count, inputs[pair / vocab] as f64)).collect();

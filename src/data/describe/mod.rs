@@ -10,6 +10,7 @@ use serde::Serialize;
 
 pub use self::overlap::leaked_samples;
 pub use self::warnings::{vocabulary_warnings, warnings};
+use super::arrays::ArrayReading;
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
 use super::sequences::Sequences;
@@ -25,16 +26,13 @@ const MAX_VOCABULARY_TOKENS: usize = 100;
 /// A preview of the training data. Displays as a page of text, and serializes for programs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DataDescription {
-    /// `sequences`, `text` or `table`.
+    /// `sequences`, `text`, `table` or `array`.
     pub source: String,
     /// The name of the task, or the path of the data.
     pub name: String,
-    /// The format of a table, and the guesses made when it was read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub table: Option<TableReading>,
-    /// The files of a text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<TextReading>,
+    /// The file.
+    #[serde(flatten)]
+    pub file: DescribedFile,
     /// The training set.
     pub train: DescribedSplit,
     /// The validation set.
@@ -55,6 +53,20 @@ pub struct DataDescription {
     pub baselines: Baselines,
     /// Warnings to read before training.
     pub warnings: Vec<String>,
+}
+
+/// The file of the data; all parts are `None` for a task.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DescribedFile {
+    /// The format of a table, and the guesses made when it was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableReading>,
+    /// The files of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextReading>,
+    /// The format of an array.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayReading>,
 }
 
 /// The lengths of the sequences that a model reads.
@@ -176,10 +188,13 @@ impl DataDescription {
             source: config.source().to_string(),
             name: match config.source() {
                 Source::Sequences => config.task.to_string(),
-                Source::Text | Source::Table | Source::Memory => config.path.to_string(),
+                Source::Text | Source::Table | Source::Array | Source::Memory => config.path.to_string(),
             },
-            table: dataset.table.as_deref().cloned(),
-            text: dataset.text.as_deref().cloned(),
+            file: DescribedFile {
+                table: dataset.table.as_deref().cloned(),
+                text: dataset.text.as_deref().cloned(),
+                array: dataset.array.as_deref().cloned(),
+            },
             size: SequenceSize { lengths: dataset.train.lengths(), context: dataset.context() },
             vocabulary: DescribedVocabulary::of(vocabulary),
             samples: (0..dataset.train.len().min(MAX_SAMPLES))

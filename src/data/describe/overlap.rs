@@ -15,42 +15,65 @@ pub(super) fn unseen(dataset: &Dataset) -> Vec<u32> {
     (0..vocab as u32).filter(|&id| valid[id as usize] && !train[id as usize]).collect()
 }
 
-/// Returns the number of validation samples that also occur in training.
+/// The maximum number of validation windows of a stream that are searched for in training, for their number.
+const MAX_WINDOWS: usize = 1 << 20;
+
+/// Returns the number of validation samples that also occur in training. If a stream has more than [`MAX_WINDOWS`]
+/// windows, the number is estimated from evenly spaced ones.
 pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
-    leaked_samples(train, valid).len()
+    let every = valid.len().div_ceil(MAX_WINDOWS);
+    match (train.stream(), valid.stream()) {
+        (Some(train), Some(part)) if every > 1 => {
+            let found = leaked_windows(train, part, valid.time(), every).len();
+            (found * every).min(valid.len())
+        }
+        _ => leaked_samples(train, valid).len(),
+    }
 }
 
 /// Returns the indices of the validation samples that also occur in training, in no particular order. Rows must be
 /// equal, including the source; windows of a stream may occur anywhere in the training part.
 pub fn leaked_samples(train: &Sequences, valid: &Sequences) -> Vec<usize> {
     match (train.stream(), valid.stream()) {
-        (Some(train), Some(part)) => leaked_windows(train, part, valid.time()),
+        (Some(train), Some(part)) => leaked_windows(train, part, valid.time(), 1),
         _ => leaked_rows(train, valid),
     }
 }
 
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
-    // The validation samples by row. An entry is removed when the row is found in training.
-    let mut rows: HashMap<_, Vec<usize>> = HashMap::new();
+    // The validation samples by the hash of the row. They are removed when the row is found in training.
+    let hash = |(source, tokens): &(Vec<u32>, Vec<u32>)| {
+        let of_source = source.iter().fold(source.len() as u64, |hash, &id| step(hash, id));
+        tokens.iter().fold(of_source, |hash, &id| step(hash, id))
+    };
+    let mut rows: HashMap<u64, Vec<usize>> = HashMap::new();
     for sample in 0..valid.len() {
-        rows.entry(valid.sample(sample)).or_default().push(sample);
+        rows.entry(hash(&valid.sample(sample))).or_default().push(sample);
     }
-    (0..train.len()).filter_map(|sample| rows.remove(&train.sample(sample))).flatten().collect()
+    let mut leaked = Vec::new();
+    for sample in 0..train.len() {
+        let row = train.sample(sample);
+        if let Some(candidates) = rows.get_mut(&hash(&row)) {
+            leaked.extend(candidates.extract_if(.., |candidate| valid.sample(*candidate) == row));
+        }
+    }
+    leaked
 }
 
 /// Searches for the windows of one part of a stream in another part with a rolling hash (Karp & Rabin 1987), in one
-/// pass. Each match is verified token by token. A shorter last window is extended by the tokens before it, because a
+/// pass; only one of `every` windows is searched for. Each match is verified token by token. A shorter last window is extended by the tokens before it, because a
 /// few tokens can match by chance.
 fn leaked_windows(
     (ids, train): (&Ids, Range<usize>),
     (wanted_ids, valid): (&Ids, Range<usize>),
     length: usize,
+    every: usize,
 ) -> Vec<usize> {
     let tokens = length + 1;
     let window = |start: usize| wanted_ids.iter(start..start + tokens);
     // The hash and the start of each validation window.
     let last = valid.end.checked_sub(tokens).filter(|&last| last >= valid.start);
-    let starts = last.into_iter().flat_map(|last| (valid.start..last).step_by(length).chain([last]));
+    let starts = last.into_iter().flat_map(|last| (valid.start..last).step_by(every * length).chain([last]));
     let mut windows: Vec<(u64, usize)> = starts.map(|start| (window(start).fold(0, step), start)).collect();
     windows.sort_unstable();
     if windows.is_empty() || train.len() < tokens {
@@ -69,8 +92,9 @@ fn leaked_windows(
     let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
     let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
     let mut leaked = Vec::new();
-    for start in train.start..train.end - length {
-        hash = step(hash, ids.get(start + length));
+    let ends = ids.iter(train.start..train.end - length).zip(ids.iter(train.start + length..train.end));
+    for (start, (first, last)) in (train.start..).zip(ends) {
+        hash = step(hash, last);
         if may_be_wanted[bucket(hash)] {
             let first = wanted.partition_point(|&(other, ..)| other < hash);
             for (_, same) in wanted[first..].iter_mut().take_while(|(other, _)| *other == hash) {
@@ -80,7 +104,7 @@ fn leaked_windows(
                 }
             }
         }
-        hash = hash.wrapping_sub(oldest.wrapping_mul(digit(ids.get(start))));
+        hash = hash.wrapping_sub(oldest.wrapping_mul(digit(first)));
     }
     leaked
 }

@@ -22,7 +22,7 @@ impl Display for DataDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
         line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
-        if let Some(table) = &self.table {
+        if let Some(table) = &self.file.table {
             line("format", &format_of(table))?;
             if table.files > 1 {
                 line("files", &counted(table.files, "file"))?;
@@ -43,7 +43,10 @@ impl Display for DataDescription {
                 line(name, &shortened(values, " | ", MAX_ROW_VALUES))?;
             }
         }
-        if let Some(text) = self.text.as_ref().filter(|text| text.files > 1) {
+        if let Some(array) = &self.file.array {
+            line("format", array)?;
+        }
+        if let Some(text) = self.file.text.as_ref().filter(|text| text.files > 1) {
             let (count, size) = (counted(text.files, "file"), counted(text.bytes, "byte"));
             let more = if text.files > text.first.len() { ", …" } else { "" };
             let first = text.first.iter().map(|name| in_one_line(name)).collect::<Vec<_>>().join(", ");

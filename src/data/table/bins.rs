@@ -76,7 +76,7 @@ impl Table<'_> {
             let is_number = |text: &String| Notation::Plain.parse(text).is_some();
             let other = texts.iter().filter(|(text, _)| !is_number(text)).min_by_key(|(_, id)| **id);
             let (text, id) = other.map_or((String::new(), 0), |(text, id)| (excerpt(text), *id));
-            let position = (0..self.ids.len()).find(|&index| self.ids.get(index) == id).unwrap_or(0);
+            let position = self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0);
             let line = self.rows.iter().find(|(_, ids)| ids.contains(&position)).map(|(line, _)| *line);
             let problem = format!(
                 "`{text}` is not a number, but `data.bins` reads numbers; remove the row, or write all numbers of the \

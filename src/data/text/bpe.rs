@@ -13,8 +13,13 @@ use super::File;
 use crate::data::vocabulary::{END_OF_TEXT, byte_level};
 use crate::error::{Error, Result};
 
+/// The maximum number of bytes on which a tokenizer is trained. More text hardly changes the most frequent pairs, and its
+/// words would need memory in proportion.
+const MAX_BYTES: usize = 1 << 30;
+
 /// Trains a tokenizer with `vocab` tokens on the first `bytes` of the files. With several files, one of the tokens is
-/// an end-of-text token. The vocabulary is smaller if the text has too few pairs that occur twice.
+/// an end-of-text token. The vocabulary is smaller if the text has too few pairs that occur twice. A text of more than
+/// [`MAX_BYTES`] bytes is sampled in evenly spaced pieces.
 pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokenizer> {
     let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
     let trainer = BpeTrainer::builder()
@@ -25,8 +30,15 @@ pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokeni
         .special_tokens(special)
         .show_progress(false)
         .build();
+    let every = bytes.div_ceil(MAX_BYTES).max(1);
+    if every > 1 {
+        log::info!(
+            "byte pair encoding is trained on one of every {every} pieces of the text, which is large"
+        );
+    }
     let mut tokenizer = byte_level(BPE::default());
-    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), beginning(files, bytes)).map(drop);
+    let pieces = beginning(files, bytes).step_by(every);
+    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), pieces).map(drop);
     trained.map_err(|error| Error::Failed(format!("cannot train a tokenizer: {error}")))?;
     Ok(tokenizer)
 }

@@ -3,9 +3,11 @@
 //! All files form one stream of tokens. Training reads windows of the first part at random offsets, and validation
 //! reads the rest in adjacent windows. Files are separated by the end token if the tokenizer has one, or else by a line
 //! break. A file is streamed in pieces, once to scan its contents and once to encode it, so that only the tokens are
-//! kept in memory.
+//! kept in memory, or in a file if the text is large ([`cache`]).
 
 mod bpe;
+mod cache;
+mod encoding;
 mod reading;
 mod segments;
 
@@ -16,12 +18,10 @@ use std::sync::Arc;
 use walkdir::WalkDir;
 
 pub use self::reading::TextReading;
-use self::segments::{SEGMENT_BYTES, Segment, Segments};
 use super::config::{DataConfig, Tokens};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
 use super::excerpt::{and_more, excerpt};
-use super::ids::Ids;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
@@ -30,9 +30,6 @@ use crate::files::{BYTE_ORDER_MARK, LFS_POINTER, Text, is_lfs_pointer};
 /// The default number of tokens of byte pair encoding. Their embedding is a small share of the weights of a small
 /// model, and each token covers two to three characters.
 const DEFAULT_BPE_TOKENS: usize = 1024;
-
-/// The number of bytes read per round, in segments that a tokenizer encodes in parallel.
-const ROUND_BYTES: usize = 32 * SEGMENT_BYTES;
 
 /// Reads the text that `config` names, with the `given` vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
@@ -64,14 +61,23 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             let tokenizer = bpe::train(&files, config.train_part(bytes), vocab)?;
             Vocabulary::tokenizer(tokenizer)?
         }
-        (None, Tokens::File(path)) if path.try_exists().is_ok_and(|exists| !exists) => {
-            let problem = "must be \"characters\", \"bpe\" or the path of a tokenizer.json; no such file";
-            return Err(Error::key("data.tokens", path.display(), problem));
-        }
-        (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
+        (None, Tokens::File(path)) => read_tokenizer(path)?,
     };
-    let sets = Sequences::cut(config, encode(&files, bytes, &vocabulary)?)?;
+    let ids = match cache::folder(config, bytes) {
+        Some(folder) => cache::ids(config, &folder, &files, bytes, &vocabulary)?,
+        None => encoding::in_memory(&files, bytes, &vocabulary)?,
+    };
+    let sets = Sequences::cut(config, ids)?;
     Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::without_floor(vocabulary, sets) })
+}
+
+/// Reads the `tokenizer.json` that `data.tokens` names.
+pub(super) fn read_tokenizer(path: &Path) -> Result<Vocabulary> {
+    if path.try_exists().is_ok_and(|exists| !exists) {
+        let problem = "must be \"characters\", \"bpe\" or the path of a tokenizer.json; no such file";
+        return Err(Error::key("data.tokens", path.display(), problem));
+    }
+    Vocabulary::read_tokenizer(path)
 }
 
 /// Returns an error with the line number of a byte order mark within a file.
@@ -184,80 +190,6 @@ fn warn_of_markup(files: &[(PathBuf, &str)]) -> Option<String> {
         "{} is {format}{more}, so its markup is learned; convert it to plain text unless you want the markup",
         excerpt(&path.display().to_string())
     ))
-}
-
-/// Encodes all files, of `bytes` bytes in total, into one stream of ids.
-fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
-    let mut ids = Ids::default();
-    if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
-        let problem = "has more characters than fit in memory; use a part of the text";
-        return Err(Error::file(&files[0].text.path, problem));
-    }
-    // An end token separates files without a line break.
-    let end = vocabulary.end().filter(|_| files.len() > 1);
-    // Each file begins with the tokens that the tokenizer adds before a text; most windows of the file do not.
-    let [before, _] = vocabulary.added_tokens();
-    for file in files {
-        ids.extend(before);
-        let is_closed = file.is_closed || end.is_some();
-        let (pieces, path) = (file.pieces(is_closed)?, file.text.path.as_path());
-        let rest = String::new();
-        let mut segments = Segments { pieces, vocabulary, path, rest, is_continued: false };
-        let mut position = (1, 1);
-        loop {
-            let (mut texts, mut bytes) = (Vec::new(), 0);
-            while bytes < ROUND_BYTES
-                && let Some(segment) = segments.next().transpose()?
-            {
-                bytes += segment.text.len();
-                texts.push(segment);
-            }
-            if texts.is_empty() {
-                break;
-            }
-            for Segment { text, .. } in &texts {
-                if let Some((byte, character)) = vocabulary.unknown(text) {
-                    let position = advance(position, &text[..byte]);
-                    return Err(unknown_character(vocabulary, path, position, character));
-                }
-                position = advance(position, text);
-            }
-            let texts: Vec<_> = texts
-                .iter()
-                .map(|Segment { text, is_continued }| match is_continued {
-                    true => vocabulary.continued(text),
-                    false => text,
-                })
-                .collect();
-            vocabulary.encode_all(&texts)?.iter().for_each(|more| ids.extend(more));
-        }
-        ids.extend(end.as_slice());
-    }
-    Ok(ids)
-}
-
-/// Returns the line and the column after a text that begins at the given line and column.
-fn advance((line, column): (usize, usize), text: &str) -> (usize, usize) {
-    match text.rsplit_once('\n') {
-        None => (line, column + text.chars().count()),
-        Some((above, last)) => (line + above.matches('\n').count() + 1, last.chars().count() + 1),
-    }
-}
-
-/// Creates the error about a character that is not in the vocabulary, with its line and column.
-fn unknown_character(
-    vocabulary: &Vocabulary,
-    path: &Path,
-    (line, column): (usize, usize),
-    character: char,
-) -> Error {
-    let remedy = match vocabulary.notation() {
-        Notation::Text => "; remove it, or use a tokenizer with an unknown token",
-        _ => " that the weights were trained on; remove or replace it",
-    };
-    let character = character.escape_debug();
-    let problem = format!("`{character}` is not in the vocabulary of {vocabulary}{remedy}");
-    Error::in_file(path, Some(line), Some(column), problem)
 }
 
 #[cfg(test)]

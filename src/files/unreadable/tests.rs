@@ -4,7 +4,7 @@ use super::*;
 
 fn message(name: &str, bytes: &[u8]) -> String {
     let byte = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
-    problem(Path::new(name), byte, bytes, bytes)
+    problem(Path::new(name), None, byte, bytes, bytes)
 }
 
 fn utf32(text: &str, order: fn(u32) -> [u8; 4]) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn binary_formats_are_recognised() {
         (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
         (
             [5u64, 40_000, 7, 130_000].iter().flat_map(|id| id.to_le_bytes()).collect(),
-            "token ids (int64); convert it with `od -An -v -t u8 -w8",
+            "token ids (int64); read its ids with --set data.source=array --set data.dtype=uint64, or",
         ),
         (
             [5u16, 400, 7, 13, 900].iter().flat_map(|id| id.to_be_bytes()).collect(),
@@ -43,8 +43,8 @@ fn binary_formats_are_recognised() {
         ),
         (
             [20_240_520u32, 1, 0, 3].iter().flat_map(|id| id.to_le_bytes()).collect(),
-            "token ids (uint16, as llm.c writes them after a header of 1,024 bytes); convert it with `od -An -v \
-             -j 1024 -t u2",
+            "token ids (uint16, as llm.c writes them after a header of 1,024 bytes); read its ids with --set \
+             data.source=array, or",
         ),
         ([vec![b'a'; 257], b"ustar\x0000".to_vec()].concat(), "a tar archive; unpack it with `tar xf"),
         (
@@ -58,7 +58,7 @@ fn binary_formats_are_recognised() {
         ),
         (
             b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
-            "a NumPy array; convert it with `python3",
+            "a NumPy array; read its ids with --set data.source=array",
         ),
         (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet; convert it with `python3"),
     ];
@@ -67,7 +67,7 @@ fn binary_formats_are_recognised() {
         assert!(message.contains(&format!("it looks like {expected}")), "{expected}: {message}");
     }
     for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
-        assert_eq!(Names { file: name.into(), path: name.into() }.unpacked(), other);
+        assert_eq!(Names { file: name.into(), path: name.into(), packed: None }.unpacked(), other);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Token ids in compact storage.
+//! Token ids in memory, in compact storage.
 
 use std::{collections::TryReserveError, ops::Range};
 
@@ -7,13 +7,13 @@ use crate::kernels::allocator::fallible;
 /// Token ids of two bytes each, or four bytes once an id needs them. This halves the memory for all but the largest
 /// vocabularies.
 #[derive(Debug, Default)]
-pub(crate) struct Ids {
+pub(crate) struct IdsInMemory {
     low: Vec<u16>,
     /// The upper halves; empty while all of them are 0.
     high: Vec<u16>,
 }
 
-impl Ids {
+impl IdsInMemory {
     /// Reserves memory for `more` ids of two bytes.
     pub(crate) fn try_reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         fallible(|| self.low.try_reserve_exact(more))
@@ -27,17 +27,6 @@ impl Ids {
             self.high.resize(before, 0);
             self.high.extend(more.iter().map(|&id| (id >> 16) as u16));
         }
-    }
-
-    /// Returns the ids with each one mapped.
-    pub(crate) fn mapped(&self, map: impl Fn(u32) -> u32) -> Self {
-        const CHUNK: usize = 4096;
-        let mut mapped = Self::default();
-        for start in (0..self.len()).step_by(CHUNK) {
-            let range = start..self.len().min(start + CHUNK);
-            mapped.extend(&self.iter(range).map(&map).collect::<Vec<_>>());
-        }
-        mapped
     }
 
     /// Replaces each id. The new ids must not exceed the largest of the old ones.
@@ -60,20 +49,10 @@ impl Ids {
         u32::from(high) << 16 | u32::from(self.low[index])
     }
 
-    /// Iterates over the ids at `range`.
-    pub(crate) fn iter(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = u32> {
-        range.map(|index| self.get(index))
-    }
-
     /// Copies the ids at `range` into a slice of the same length.
     pub(crate) fn copy(&self, range: Range<usize>, into: &mut [u32]) {
-        into.iter_mut().zip(self.iter(range)).for_each(|(to, id)| *to = id);
+        into.iter_mut().zip(range).for_each(|(to, index)| *to = self.get(index));
     }
-}
-
-/// Mixes a number into a hash: a step of FNV-1a on integers, with a rotation that feeds the high bits back.
-pub(crate) fn mix(hash: u64, number: u64) -> u64 {
-    (hash ^ number).wrapping_mul(0x100_0000_01b3).rotate_left(29)
 }
 
 #[cfg(test)]
@@ -82,7 +61,7 @@ mod tests {
 
     #[test]
     fn ids_are_narrow_until_one_needs_more() {
-        let mut ids = Ids::default();
+        let mut ids = IdsInMemory::default();
         ids.extend(&[3, 65_535]);
         assert!(ids.high.is_empty());
         ids.extend(&[7, 65_536]);
@@ -92,6 +71,6 @@ mod tests {
         ids.copy(1..5, &mut copy);
         assert_eq!((ids.len(), copy), (5, [65_535, 7, 65_536, 11]));
         ids.replace(|id| id.wrapping_sub(1));
-        assert_eq!(ids.iter(0..5).collect::<Vec<_>>(), [2, 65_534, 6, 65_535, 10]);
+        assert_eq!((0..5).map(|index| ids.get(index)).collect::<Vec<_>>(), [2, 65_534, 6, 65_535, 10]);
     }
 }

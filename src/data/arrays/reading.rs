@@ -1,0 +1,38 @@
+//! A summary of an array, to check before training.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Layout, raw};
+
+/// The format, type and shape of an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArrayReading {
+    /// `npy`, `raw` (bare ids) or `llm.c` (bare ids after a header).
+    pub format: &'static str,
+    /// The type of the ids, such as `uint16`.
+    pub dtype: String,
+    /// The size of each dimension.
+    pub shape: Vec<usize>,
+}
+
+impl ArrayReading {
+    pub(super) fn of(layout: &Layout) -> Self {
+        Self { format: layout.format, dtype: raw::name(layout.integer), shape: layout.shape.clone() }
+    }
+}
+
+impl fmt::Display for ArrayReading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, shape {}", self.format, self.dtype, shape(&self.shape))
+    }
+}
+
+/// Returns a shape as NumPy prints it, such as `(5, 7)` or `(11,)`.
+pub(super) fn shape(sizes: &[usize]) -> String {
+    match sizes {
+        [size] => format!("({size},)"),
+        _ => format!("({})", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
