@@ -22,6 +22,7 @@ pub mod config;
 mod damage;
 mod dataset;
 pub mod describe;
+mod documents;
 mod excerpt;
 mod ids;
 pub mod loader;
@@ -34,10 +35,11 @@ pub mod vocabulary;
 
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{
-    Column, Count, DataConfig, Delimiter, Header, Periods, RowSplit, Source, Task, Tokens, Values,
+    Column, Count, DataConfig, Delimiter, Documents, Header, Periods, RowSplit, Source, Task, Tokens, Values,
 };
 pub use dataset::{Dataset, Floor};
 pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnings, warnings};
+pub(crate) use documents::{documents_of, several};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;

@@ -8,6 +8,7 @@ mod completions;
 mod conveniences;
 mod diverging;
 mod documented;
+mod documents;
 mod foreign_files;
 mod full_disk;
 mod generate;

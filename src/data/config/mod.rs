@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::range::{Number, Range, Ranged, Section};
 
-pub use self::choice::{Column, Count, Periods, Source, Task, Tokens, Values};
+pub use self::choice::{Column, Count, Documents, Periods, Source, Task, Tokens, Values};
 pub use self::table::{Delimiter, Header, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
@@ -78,6 +78,10 @@ pub struct DataConfig {
     /// the path of a `tokenizer.json`.
     #[schemars(with = "String")]
     pub tokens: Tokens,
+    /// The documents of a text: `"joined"` to one stream, so that a window's attention reads across their boundaries; or
+    /// `"separate"`, so that each document is read as if it were alone. A document is a file of a folder, or ends with
+    /// the end-of-text token of the tokenizer.
+    pub documents: Documents,
     /// The fraction of a file that is held out for validation, at its end. 0.1: a common choice.
     pub valid_fraction: f64,
     /// The rows of a table that are held out for validation: `"tail"`, the last ones, or `"shuffle"`, random rows, the
@@ -116,6 +120,7 @@ impl Default for DataConfig {
             digits: 3,
             path: PathBuf::new(),
             tokens: Tokens::Characters,
+            documents: Documents::Joined,
             valid_fraction: 0.1,
             split: RowSplit::Tail,
             delimiter: Delimiter::Auto,
@@ -200,6 +205,11 @@ impl DataConfig {
     /// Returns the source of the sequences: `data.source` if it is set, or else the source that reads `path`.
     pub fn source(&self) -> Source {
         self.source.unwrap_or_else(|| Source::of(&self.path))
+    }
+
+    /// Returns the treatment of a text's documents. Sequences and rows of other data are always separate.
+    pub(crate) fn text_documents(&self) -> Documents {
+        if self.source() == Source::Text { self.documents } else { Documents::Joined }
     }
 
     /// Returns an error about `data.lengths`.

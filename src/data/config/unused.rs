@@ -38,7 +38,7 @@ impl DataConfig {
                 "texts, tables and the other tasks",
             )
             .unless(!is_drawn, &["valid_fraction"], "texts and tables")
-            .unless(is_text, &["tokens"], "texts")
+            .unless(is_text, &["tokens", "documents"], "texts")
             .unless(is_table, &["values", "column", "split"], "tables")
             .unless(is_csv, &["delimiter", "header"], "tables in CSV");
         unused

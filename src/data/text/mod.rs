@@ -20,6 +20,7 @@ use self::segments::{SEGMENT_BYTES, Segment, Segments};
 use super::config::{DataConfig, Tokens};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
+use super::documents;
 use super::excerpt::{and_more, excerpt};
 use super::ids::Ids;
 use super::sequences::Sequences;
@@ -66,7 +67,9 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         }
         (None, Tokens::File(path)) => Vocabulary::read_tokenizer(path)?,
     };
-    let sets = Sequences::cut(config, encode(&files, bytes, &vocabulary)?)?;
+    let (ids, file_starts) = encode(&files, bytes, &vocabulary)?;
+    let starts = documents::starts(config, &ids, &file_starts, &vocabulary)?;
+    let sets = Sequences::cut_documents(config, ids, starts)?;
     Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::without_floor(vocabulary, sets) })
 }
 
@@ -177,9 +180,9 @@ fn warn_of_markup(files: &[(PathBuf, &str)]) -> Option<String> {
     ))
 }
 
-/// Encodes all files, of `bytes` bytes in total, into one stream of ids.
-fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
-    let mut ids = Ids::default();
+/// Encodes all files, of `bytes` bytes in total, into one stream of ids. Also returns the start of each file.
+fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<(Ids, Vec<usize>)> {
+    let (mut ids, mut starts) = (Ids::default(), Vec::with_capacity(files.len()));
     if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
         let problem = "has more characters than fit in memory; use a part of the text";
         return Err(Error::file(&files[0].text.path, problem));
@@ -189,6 +192,7 @@ fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> 
     // Each file begins with the tokens that the tokenizer adds before a text; most windows of the file do not.
     let [before, _] = vocabulary.added_tokens();
     for file in files {
+        starts.push(ids.len());
         ids.extend(before);
         let is_closed = file.is_closed || end.is_some();
         let (pieces, path) = (file.pieces(is_closed)?, file.text.path.as_path());
@@ -224,7 +228,7 @@ fn encode(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> 
         }
         ids.extend(end.as_slice());
     }
-    Ok(ids)
+    Ok((ids, starts))
 }
 
 /// Returns the line and the column after a text that begins at the given line and column.
