@@ -7,13 +7,16 @@ use crate::data::sequences::Sequences;
 /// The maximum vocabulary whose pairs are counted in a dense table: 128 MB.
 const MAX_DENSE_VOCABULARY: usize = 1 << 12;
 
-/// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
+/// Returns the entropies of the counted targets in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);
     let mut dense = vec![0u64; if vocab <= MAX_DENSE_VOCABULARY { vocab * vocab } else { 0 }];
     let mut sparse: HashMap<usize, u64> = HashMap::new();
     for sample in 0..split.len() {
-        for pair in split.sample(sample).1.windows(2) {
+        let is_counted = split.is_counted(sample).into_iter().skip(1);
+        for (pair, _) in
+            split.sample(sample).1.windows(2).zip(is_counted).filter(|(_, is_counted)| *is_counted)
+        {
             let [input, target] = [pair[0] as usize, pair[1] as usize];
             inputs[input] += 1;
             targets[target] += 1;
@@ -44,6 +47,25 @@ mod tests {
         let mut all = Rows::default();
         rows.iter().for_each(|row| all.push(row));
         Sequences::rows(all)
+    }
+
+    #[test]
+    fn uncounted_targets_do_not_change_entropies() {
+        use crate::data::Role::{Padding, Unknown};
+        let mut masked = Rows::default();
+        // The targets 1 1 0 0 and 0 count.
+        masked.push_with_roles(
+            &[0, 4, 1, 3, 1, 0, 0],
+            [Padding, Unknown, Padding, Unknown, Unknown, Unknown].into_iter(),
+        );
+        masked.push_with_roles(&[0, 2, 0], [Padding, Unknown].into_iter());
+        let masked = Sequences::rows(masked);
+        assert_eq!(masked.targets(), 5);
+        let [unigram, bigram] = of_targets(&masked, 5);
+        let expected = (2.0 * 2.5f64.ln() + 3.0 * (5.0f64 / 3.0).ln()) / 5.0;
+        assert!((unigram - expected).abs() < 1e-12, "{unigram} {expected}");
+        // Each input is followed by one counted token only.
+        assert_eq!(bigram, 0.0);
     }
 
     #[test]
