@@ -89,7 +89,7 @@ fn batch(shape: &Shape) -> Batch {
         inputs: tokens(0),
         targets: tokens(3),
         roles: vec![Role::Undetermined; shape.rows * shape.time],
-        source: None,
+        ..Batch::default()
     }
 }
 

@@ -158,7 +158,7 @@ fn check_model(config: ModelConfig) {
     let model = config.init::<B>(sizes, &Default::default()).unwrap();
     let source = (config.architecture == Architecture::EncoderDecoder)
         .then(|| Source { tokens: tokens([3, 5], 11), lengths: vec![5, 2, 4] });
-    let inputs = Inputs { tokens: tokens([3, 7], 11), source };
+    let inputs = Inputs { source, ..Inputs::tokens(tokens([3, 7], 11)) };
     let targets = tokens([3, 8], 11).narrow(1, 1, 7);
     check(&format!("{config:?}"), model, |model| {
         // Draws the same random positions for each evaluation.

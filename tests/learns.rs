@@ -143,7 +143,7 @@ fn reversals(random: &mut ChaCha8Rng) -> Batch {
     }
     let target_lengths: Vec<usize> = lengths.iter().map(|length| length + 1).collect();
     let source = Source { tokens: ids(&sources), lengths };
-    let inputs = Inputs { tokens: ids(&inputs), source: Some(source) };
+    let inputs = Inputs { source: Some(source), ..Inputs::tokens(ids(&inputs)) };
     (inputs, ids(&targets), Some(padding_mask(&target_lengths, MAX_LENGTH + 1)))
 }
 

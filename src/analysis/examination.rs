@@ -79,8 +79,8 @@ pub fn score_heads<B: Backend>(
         let inputs = DeviceBatch::new(&Sample::batch_of(samples), device).inputs;
         let (_, maps) = model.forward_with_maps(inputs)?;
         let attention: Vec<_> = heads.iter().copied().zip(maps.causal.into_iter().map(floats)).collect();
-        let tokens: Vec<_> = samples.iter().map(|sample| sample.inputs.as_slice()).collect();
-        tallies.add_batch(&attention, &tokens);
+        let documents: Vec<_> = samples.iter().map(Sample::documents).collect();
+        tallies.add_batch(&attention, &documents);
     }
     Ok((tallies.scores(), samples.len()))
 }
@@ -139,7 +139,7 @@ pub fn inspect_sample<B: Backend>(
     let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
     let view = View::new(model, inputs)?;
     let mut tallies = HeadTallies::default();
-    tallies.add(&view.maps.attention, &sample.inputs);
+    tallies.add(&view.maps.attention, sample.documents());
     let mut heads = tallies.scores();
     if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
         let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;

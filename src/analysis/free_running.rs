@@ -21,7 +21,7 @@ pub struct FreeRunning {
 }
 
 impl FreeRunning {
-    /// Continues a validation sample with the model.
+    /// Continues a validation sample with the model. Of several documents, only the longest is continued.
     ///
     /// The prompt ends where all later tokens are determined. If that position is in the last quarter of the sample,
     /// the prompt is its first half.
@@ -34,12 +34,15 @@ impl FreeRunning {
         sample: &Sample,
         device: &B::Device,
     ) -> Result<Self> {
-        let mut sequence = sample.inputs.clone();
-        sequence.extend(sample.targets.last());
-        let prompt_length = match sample.source {
+        let mut sequence = sample.longest_document().to_vec();
+        if sample.documents.is_none() {
+            sequence.extend(sample.targets.last());
+        }
+        let prompt_length = match sample {
             // The prompt of an answer is its start token.
-            Some(_) => 1,
-            None => prompt_length(&sample.roles),
+            Sample { source: Some(_), .. } => 1,
+            Sample { documents: Some(_), .. } => sequence.len().div_ceil(2),
+            Sample { roles, .. } => prompt_length(roles),
         };
         let truth = sequence.split_off(prompt_length.min(sequence.len()));
         let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
@@ -92,6 +95,7 @@ mod tests {
                 targets: vec![1, 4, 1, 5, 9, 2, 6],
                 roles: vec![Role::Undetermined; 7],
                 source: source.clone(),
+                documents: None,
             };
             let free = FreeRunning::new((&model, sizes), &vocabulary, &sample, &device).unwrap();
             let (prompt, truth) = match &source {

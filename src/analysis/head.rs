@@ -12,29 +12,35 @@ use crate::evaluation::Mean;
 #[derive(Debug, Clone, Default)]
 pub struct HeadTallies(Vec<Vec<Tally>>);
 
+/// The documents of a sequence, each with the position of its first token.
+type Documents<'a> = Vec<(usize, &'a [u32])>;
+
 /// The mean of each score of one head.
 type Tally = [Mean; Score::ALL.len()];
 
 impl HeadTallies {
-    /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its `tokens`.
-    pub fn add(&mut self, attention: &[Vec<Vec<f32>>], tokens: &[u32]) {
+    /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its [documents](Sample::documents).
+    pub fn add(&mut self, attention: &[Vec<Vec<f32>>], documents: Documents) {
         let layers: Vec<_> = attention.iter().map(|heads| (heads.len(), heads.concat())).collect();
-        self.add_batch(&layers, &[tokens]);
+        self.add_batch(&layers, &[documents]);
     }
 
     /// Adds a batch. `attention` holds for each layer its number of heads and its weights,
-    /// `[sequence, head, query, key]`; `tokens` holds the tokens of each sequence. Shorter sequences are padded.
-    pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], tokens: &[&[u32]]) {
+    /// `[sequence, head, query, key]`; `sequences` holds the [documents](Sample::documents) of each sequence. Shorter
+    /// sequences are padded.
+    pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], sequences: &[Documents]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
             tallies.resize_with(*heads, Tally::default);
-            let map = weights.len() / (heads * tokens.len()).max(1);
+            let map = weights.len() / (heads * sequences.len()).max(1);
             // Parallel over heads, and sequential over sequences within a head: the sums do not depend on the number of
             // threads.
             tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
-                for (sequence, tokens) in tokens.iter().enumerate() {
+                for (sequence, documents) in sequences.iter().enumerate() {
                     let start = (sequence * heads + head) * map;
-                    add(tally, &weights[start..start + map], tokens);
+                    for &(first, tokens) in documents {
+                        add(tally, &weights[start..start + map], first, tokens);
+                    }
                 }
             });
         }
@@ -47,10 +53,11 @@ impl HeadTallies {
     }
 }
 
-/// Adds one sequence: a head's `weights`, `[query, key]` in row-major order, over its `tokens`. Rows and columns after
-/// the last token are padding.
-fn add(tally: &mut Tally, weights: &[f32], tokens: &[u32]) {
-    for (query, row) in weights.chunks(weights.len().isqrt().max(1)).take(tokens.len()).enumerate() {
+/// Adds one document: the `tokens` from position `first` on, with a head's `weights` over the entire sequence,
+/// `[query, key]` in row-major order. Rows and columns after the last token are of other documents or padding.
+fn add(tally: &mut Tally, weights: &[f32], first: usize, tokens: &[u32]) {
+    let rows = weights.chunks(weights.len().isqrt().max(1)).skip(first).map(|row| &row[first..]);
+    for (query, row) in rows.take(tokens.len()).enumerate() {
         let weight = |key: usize| f64::from(row[key]);
         let mut add = |score: Score, value: f64| tally[score as usize].add(value);
         let visible = (0..=query).filter(|&key| row[key] > 0.0);
@@ -76,7 +83,7 @@ mod tests {
 
     fn scores(weights: &[f32], tokens: &[u32]) -> HeadScores {
         let mut tallies = HeadTallies::default();
-        tallies.add(&[vec![weights.to_vec()]], tokens);
+        tallies.add(&[vec![weights.to_vec()]], vec![(0, tokens)]);
         tallies.scores()[0][0]
     }
 
@@ -147,10 +154,26 @@ mod tests {
                     weights.extend(padded);
                 }
             }
-            one_by_one.add(&attention, tokens);
+            one_by_one.add(&attention, vec![(0, tokens)]);
         }
-        batch.add_batch(&layers, &sequences.map(|(tokens, _)| tokens));
+        batch.add_batch(&layers, &sequences.map(|(tokens, _)| vec![(0, tokens)]));
         assert_eq!(batch.scores(), one_by_one.scores());
+    }
+
+    #[test]
+    fn documents_score_as_they_do_alone() {
+        let (first, second) = ([1.0, 0.0, 0.25, 0.75], [1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.2, 0.5, 0.3]);
+        let (tokens, others) = ([4, 4], [4, 5, 4]);
+        let mut packed = vec![0.0; 25];
+        first.chunks(2).enumerate().for_each(|(query, row)| packed[5 * query..][..2].copy_from_slice(row));
+        second.chunks(3).enumerate().for_each(|(query, row)| {
+            packed[5 * (query + 2) + 2..][..3].copy_from_slice(row);
+        });
+        let (mut alone, mut together) = (HeadTallies::default(), HeadTallies::default());
+        alone.add(&[vec![first.to_vec()]], vec![(0, &tokens)]);
+        alone.add(&[vec![second.to_vec()]], vec![(0, &others)]);
+        together.add(&[vec![packed]], vec![(0, &tokens), (2, &others)]);
+        assert_eq!(together.scores(), alone.scores());
     }
 
     #[test]
@@ -173,8 +196,8 @@ mod tests {
         let attention = [vec![flat.clone(), induction.clone()]];
         let short = [vec![vec![1.0], vec![1.0]]];
         let mut tallies = HeadTallies::default();
-        tallies.add(&attention, &[3, 4, 3]);
-        tallies.add(&short, &[3]);
+        tallies.add(&attention, vec![(0, &[3, 4, 3])]);
+        tallies.add(&short, vec![(0, &[3])]);
         let all = tallies.scores();
         assert_close(all[0][1][Score::Induction], 1.0);
         assert_close(all[0][0][Score::Itself], (1.0 + 0.5 + 0.4 + 1.0) / 4.0);

@@ -140,8 +140,14 @@ mod tests {
     use crate::data::Role;
 
     fn sample(inputs: Vec<u32>, source: Option<Vec<u32>>) -> Sample {
-        let roles = vec![Role::Unknown; inputs.len()];
-        Sample { targets: inputs.iter().map(|token| (token + 1) % 5).collect(), roles, inputs, source }
+        let (roles, documents) = (vec![Role::Unknown; inputs.len()], None);
+        Sample {
+            targets: inputs.iter().map(|token| (token + 1) % 5).collect(),
+            roles,
+            inputs,
+            source,
+            documents,
+        }
     }
 
     #[test]

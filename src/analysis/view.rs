@@ -91,6 +91,7 @@ mod tests {
             roles: vec![Role::Determined; 2],
             inputs: inputs.clone(),
             source: Some(source.clone()),
+            documents: None,
         };
         let inputs_of = DeviceBatch::<NdArray>::new(&Sample::batch_of(&[sample]), &Default::default()).inputs;
         let view = View::new(&model, inputs_of).unwrap();

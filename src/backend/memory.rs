@@ -8,7 +8,7 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::device::Device;
 use crate::config::{Config, DeviceKind, TrainingConfig};
-use crate::data::{Dataset, Source};
+use crate::data::{Dataset, Documents, Source};
 use crate::error::{Error, Result};
 use crate::kernels::feed_forward::keeps_pre_activation;
 use crate::model::Sizes;
@@ -76,9 +76,12 @@ impl MemoryEstimate {
             true => attended + if keeps_inner { model.up_width() } else { 0 },
             false => {
                 let maps = if by_blocks { 0 } else { 3 + usize::from(model.dropout > 0.0) };
+                // The mask of each sequence has one byte per pair of tokens. Joined sequences share one mask.
+                let has_masks = !by_blocks && config.data.text_documents() == Documents::Separate;
+                let mask = if has_masks { time.div_ceil(BYTES_PER_NUMBER as usize) } else { 0 };
                 let repeated = if by_blocks { 3 * model.heads * model.head_width() } else { 0 };
                 let inner = model.up_width() + model.inner_width();
-                attended + 2 * model.d_model + inner + repeated + maps * model.heads * time
+                attended + 2 * model.d_model + inner + repeated + maps * model.heads * time + mask
             }
         };
         // Measured: short-lived tensors add a quarter. GPUs allocate memory in pages, which doubles the total.

@@ -64,7 +64,8 @@ pub fn run(args: Args) -> Result<()> {
         }
         true => {
             let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
-            backend::run(&device, Explain(&folder, &config, &Subject::Given(sample(&tokens)?)))?
+            let sample = sample(&tokens)?.split_documents(config.data.text_documents(), &vocabulary);
+            backend::run(&device, Explain(&folder, &config, &Subject::Given(sample)))?
         }
         false => of_run(&folder, &config, &device)?,
     };
@@ -144,7 +145,7 @@ fn sample(tokens: &[u32]) -> Result<Sample> {
         [_] => "the input has a single token, so nothing is predicted; pass at least two",
         [inputs @ .., _] => {
             let (roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
-            return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None });
+            return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None, documents: None });
         }
     };
     Err(Error::Input(problem.into()))

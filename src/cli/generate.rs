@@ -159,6 +159,7 @@ impl Job for Generate<'_> {
         let mut options = Options {
             max_new: args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 }),
             ends: companions.ends(),
+            documents: self.run.config.data.text_documents(),
             slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()

@@ -134,7 +134,8 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
     targets.push(0);
     let mut roles = vec![Role::Unknown; inputs.len()];
     roles[inputs.len() - 1] = Role::Padding;
-    Ok(Sample { inputs, targets, roles, source })
+    let sample = Sample { inputs, targets, roles, source, documents: None };
+    Ok(sample.split_documents(config.data.text_documents(), vocabulary))
 }
 
 /// The job that runs a model on a sequence.

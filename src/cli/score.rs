@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::input::{self, RunArgs};
 use crate::backend::Job;
-use crate::data::Vocabulary;
-use crate::error::Result;
+use crate::data::{Vocabulary, documents_of};
+use crate::error::{Error, Result};
 use crate::generation;
 use crate::numbers::counted;
 use crate::terminal::{print_json, say, warn};
@@ -29,8 +29,9 @@ pub struct Args {
 struct ScoreReport {
     /// The ids of the scored text.
     tokens: Vec<u32>,
-    /// The log-probability of each token given the previous ones; without a decoder's first token.
-    log_probabilities: Vec<f64>,
+    /// The log-probability of each token given the previous ones; without a decoder's first token. `None` for the first
+    /// token of a separate document, which is not predicted.
+    log_probabilities: Vec<Option<f64>>,
     /// The negated mean of the log-probabilities.
     loss: f64,
     perplexity: f64,
@@ -43,8 +44,22 @@ pub fn run(args: Args) -> Result<()> {
     let input::EncodedInput { tokens, start, source } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
-    let log_probabilities = run.compute(Score(&run.folder, &read, source.as_deref()))?;
-    let loss = -log_probabilities.iter().sum::<f64>() / log_probabilities.len() as f64;
+    let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
+    let job = Score { folder: &run.folder, tokens: &read, documents: documents.as_deref(), source };
+    let log_probabilities = run.compute(job)?;
+    let begins_document = |target: usize| {
+        documents.as_ref().is_some_and(|documents| documents[target] != documents[target + 1])
+    };
+    let log_probabilities = log_probabilities.into_iter().enumerate();
+    let log_probabilities: Vec<_> =
+        log_probabilities.map(|(target, score)| (!begins_document(target)).then_some(score)).collect();
+    let counted = log_probabilities.iter().flatten();
+    if counted.clone().next().is_none() {
+        let problem =
+            "each token after the first begins a document, so nothing is predicted; pass a longer text";
+        return Err(Error::Input(problem.into()));
+    }
+    let loss = -counted.clone().sum::<f64>() / counted.count() as f64;
     let report = ScoreReport { tokens, log_probabilities, loss, perplexity: loss.exp() };
     if args.json {
         print_json(&report);
@@ -52,8 +67,8 @@ pub fn run(args: Args) -> Result<()> {
     }
     // The first token of a decoder lacks a context.
     let unscored = report.tokens.len() - report.log_probabilities.len();
-    let scores = report.log_probabilities.iter().map(|score| format!("{score:9.4}"));
-    let scores = std::iter::repeat_n("        -".to_string(), unscored).chain(scores);
+    let scores = std::iter::repeat_n(&None, unscored).chain(&report.log_probabilities);
+    let scores = scores.map(|score| score.map_or("        -".to_string(), |score| format!("{score:9.4}")));
     for (score, &token) in scores.zip(&report.tokens) {
         say(&format!("{score}  {}", vocabulary.token(token)));
     }
@@ -62,17 +77,24 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The job that scores the ids of a text with a run's weights, given the source of an encoder-decoder.
-struct Score<'a>(&'a RunFolder, &'a [u32], Option<&'a [u32]>);
+/// The job that scores the ids of a text with a run's weights.
+struct Score<'a> {
+    folder: &'a RunFolder,
+    tokens: &'a [u32],
+    /// The document of each token, if there are several.
+    documents: Option<&'a [u32]>,
+    /// The source of an encoder-decoder.
+    source: Option<Vec<u32>>,
+}
 
 impl Job for Score<'_> {
     type Output = Vec<f64>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let Self(folder, tokens, source) = self;
+        let Self { folder, tokens, documents, source } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let context = description.sizes.context;
-        input::check_length(&description, 0, source.map_or(0, <[u32]>::len))?;
+        input::check_length(&description, 0, source.as_ref().map_or(0, Vec::len))?;
         if tokens.len() > context + 1 {
             warn(&format!(
                 "notice: the text of {} is longer than the context of {}; it is read in windows that overlap by half",
@@ -80,6 +102,6 @@ impl Job for Score<'_> {
                 counted(context, "token")
             ));
         }
-        generation::score((&model, description.sizes), tokens, source, &device)
+        generation::score((&model, description.sizes), (tokens, documents), source.as_deref(), &device)
     }
 }

@@ -9,7 +9,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
 /// The keys, with their names in other programs and papers.
-const SYNONYMS: [(&str, &[&str]); 41] = [
+const SYNONYMS: [(&str, &[&str]); 42] = [
     ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
     ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
     ("run.from", &["init_from", "pretrained", "checkpoint", "from_pretrained"]),
@@ -23,6 +23,7 @@ const SYNONYMS: [(&str, &[&str]); 41] = [
         &["sequence_length", "max_len", "max_length", "max_seq_len", "n_ctx", "n_positions", "window"],
     ),
     ("data.vocab", &["vocab_size", "vocabulary", "vocabulary_size", "n_vocab"]),
+    ("data.documents", &["document_mask", "mask_documents", "separate_documents", "reset_position_ids"]),
     ("data.tokens", &["tokenizer", "tokenization", "tokeniser"]),
     ("data.valid_fraction", &["val_fraction", "val_split", "valid_split", "validation_split", "test_size"]),
     ("data.train_samples", &["samples", "n_samples", "num_samples", "n_train"]),

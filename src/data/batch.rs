@@ -9,7 +9,8 @@ use super::config::Source;
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Role {
-    /// Fills the batch after the end of a sequence; never counted.
+    /// Never counted: it fills the batch after the end of a sequence, or is not to be predicted, as the first token of a
+    /// separate document.
     Padding = 0,
     /// Counted; even the optimal predictor cannot predict it with certainty.
     Undetermined = 1,
@@ -36,9 +37,9 @@ impl Role {
 
 /// A batch of samples, in row-major order `[rows, time]`.
 ///
-/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. Where the role is [`Role::Padding`], input
-/// and target are 0, which is a valid id but has no meaning there. Padding is always at the end of a row, so causal
-/// attention hides it from every counted position.
+/// `targets[i]` is the token that follows `inputs[..=i]` of the same row. A target with [`Role::Padding`] does not
+/// count. After the end of a row, input and target are 0, which is a valid id but has no meaning there; causal
+/// attention hides it from every counted position. Within a row, an uncounted target is the input of the next position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The number of samples in the batch.
@@ -53,6 +54,9 @@ pub struct Batch {
     pub roles: Vec<Role>,
     /// The source sequences, for encoder-decoder data.
     pub source: Option<SourceBatch>,
+    /// The document of each input, `[rows, time]`, numbered from 0 in each row; `None` if every row is in a single
+    /// document.
+    pub documents: Option<Vec<u32>>,
 }
 
 impl Batch {
@@ -72,10 +76,15 @@ impl Batch {
                 tokens: slice(&source.tokens, &rows, source.time),
                 lengths: source.lengths[rows.clone()].to_vec(),
             }),
+            documents: self
+                .documents
+                .as_ref()
+                .map(|documents| slice(documents, &rows, self.time))
+                .filter(|documents| documents.iter().any(|&document| document > 0)),
         }
     }
 
-    /// Returns the number of targets that are not padding.
+    /// Returns the number of targets that count.
     pub fn counted(&self) -> usize {
         self.roles.iter().filter(|&&role| role != Role::Padding).count()
     }
@@ -83,7 +92,8 @@ impl Batch {
     /// Creates a batch of padding only.
     pub(crate) fn padding(rows: usize, time: usize) -> Self {
         let [inputs, targets] = [vec![0; rows * time], vec![0; rows * time]];
-        Self { rows, time, inputs, targets, roles: vec![Role::Padding; rows * time], source: None }
+        let roles = vec![Role::Padding; rows * time];
+        Self { rows, time, inputs, targets, roles, source: None, documents: None }
     }
 }
 

@@ -24,6 +24,7 @@ pub mod config;
 mod damage;
 mod dataset;
 pub mod describe;
+mod documents;
 mod excerpt;
 mod ids;
 pub mod loader;
@@ -37,11 +38,12 @@ pub mod vocabulary;
 pub use arrays::ArrayReading;
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{
-    Binning, Cache, Column, Count, DataConfig, Delimiter, Dtype, Header, LongRows, LossOn, Paths, Periods,
-    RowSplit, Source, Task, Tokens, Values,
+    Binning, Cache, Column, Count, DataConfig, Delimiter, Documents, Dtype, Header, LongRows, LossOn, Paths,
+    Periods, RowSplit, Source, Task, Tokens, Values,
 };
 pub use dataset::{Dataset, Floor};
 pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnings, warnings};
+pub(crate) use documents::{documents_of, several};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
 pub use sequences::Sequences;

@@ -1,8 +1,11 @@
 //! The token ids of one split, in rows or as a stream cut into windows.
 
+mod rows;
+
 use std::{ops::Range, sync::Arc};
 
-use super::batch::{Batch, Role, SourceBatch};
+pub(crate) use self::rows::Rows;
+use super::batch::{Batch, Role};
 use super::config::DataConfig;
 use super::ids::{Ids, mix};
 use crate::error::{Error, Result};
@@ -91,9 +94,19 @@ impl Sequences {
     /// # Errors
     /// Returns an error if either part is too short.
     pub(crate) fn cut(config: &DataConfig, ids: Ids) -> Result<(Self, Self)> {
+        Self::cut_documents(config, ids, Vec::new())
+    }
+
+    /// Cuts a stream like [`cut`](Self::cut), with separate documents. `starts` holds the first id of each document but
+    /// the first one, in ascending order.
+    ///
+    /// # Errors
+    /// Same as [`cut`](Self::cut).
+    pub(crate) fn cut_documents(config: &DataConfig, ids: Ids, starts: Vec<usize>) -> Result<(Self, Self)> {
         let (all, length) = (ids.len(), config.length);
+        let stream = Arc::new(Rows { ids, starts, ..Rows::default() });
         if config.is_one_split() && all > 1 {
-            let whole = Self::windows(Arc::new(Rows { ids, ..Rows::default() }), 0..all, length);
+            let whole = Self::windows(stream, 0..all, length);
             return Ok((whole.clone(), whole));
         }
         if config.is_one_split() {
@@ -126,7 +139,6 @@ impl Sequences {
                 all - train
             )
         } else {
-            let stream = Arc::new(Rows { ids, ..Rows::default() });
             let lengths = config.lengths.map(|range| Lengths { range, draw: None });
             let training = Sequences { lengths, ..Self::windows(stream.clone(), 0..train, length) };
             return Ok((training, Self::windows(stream, train..all, length)));
@@ -175,9 +187,26 @@ impl Sequences {
     /// Returns the number of targets per epoch that count in the loss.
     pub fn targets(&self) -> usize {
         match &self.windows {
-            None => self.targets.ids.len() - self.targets.ends.len(),
-            Some(windows) => windows.targets(),
+            None if self.targets.roles.is_empty() => self.targets.ids.len() - self.targets.ends.len(),
+            None => self.targets.roles.iter().filter(|&&role| role != Role::Padding).count(),
+            Some(windows) => windows.targets() - self.targets.starts_within(&windows.part).len(),
         }
+    }
+
+    /// Returns the number of targets of the entire stream that count; `None` if each row is a sample.
+    pub(crate) fn targets_of_stream(&self) -> Option<usize> {
+        self.windows.as_ref().map(|_| self.targets.ids.len() - 1 - self.targets.starts.len())
+    }
+
+    /// Returns the length of each separate document; empty if documents are joined or rows are samples. A document at
+    /// the end of the split has the length of its part.
+    pub(crate) fn document_lengths(&self) -> Vec<usize> {
+        let Some(Windows { part, .. }) = self.windows.as_ref().filter(|_| self.targets.is_separate()) else {
+            return Vec::new();
+        };
+        let starts = self.targets.starts_within(part);
+        let ends = starts.iter().chain([&part.end]);
+        [&part.start].into_iter().chain(starts).zip(ends).map(|(start, end)| end - start).collect()
     }
 
     /// Returns the number of targets per epoch that the optimal predictor knows.
@@ -203,7 +232,9 @@ impl Sequences {
                 None => rows.ends.iter().for_each(|&end| hash = mix(hash, end as u64)),
                 Some(windows) => hash = mix(hash, windows.length as u64),
             }
-            rows.ids.iter(part).for_each(|id| hash = mix(hash, id.into()));
+            rows.ids.iter(part.clone()).for_each(|id| hash = mix(hash, id.into()));
+            rows.starts_within(&part).iter().for_each(|&start| hash = mix(hash, start as u64));
+            rows.uncounted().for_each(|target| hash = mix(hash, target as u64));
         }
         hash
     }
@@ -237,6 +268,17 @@ impl Sequences {
     pub(crate) fn is_determined(&self, sample: usize) -> Vec<bool> {
         let role = |index| self.targets.roles.get(index).copied();
         self.range(self.offset(sample)).map(|index| role(index) == Some(Role::Determined)).collect()
+    }
+
+    /// Returns, for the first input and each target of a sample, true if it counts; never for the first input.
+    pub(crate) fn is_counted(&self, sample: usize) -> Vec<bool> {
+        let range = self.range(self.offset(sample));
+        let Rows { roles, starts, .. } = &*self.targets;
+        let is_counted = |index: usize| {
+            roles.get(index).is_none_or(|role| *role != Role::Padding)
+                && starts.binary_search(&index).is_err()
+        };
+        range.clone().map(|index| index > range.start && is_counted(index)).collect()
     }
 
     /// Returns the offsets at which a full window can start, if the samples are windows of a stream.
@@ -284,83 +326,28 @@ impl Sequences {
     }
 }
 
-/// Samples of possibly different lengths, stored one after another; or a stream.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    ids: Ids,
-    /// The role of each id as a target; empty if all roles are [`Role::Unknown`].
-    roles: Vec<Role>,
-    /// The end of each row.
-    ends: Vec<usize>,
-    longest: usize,
-}
-
-impl Rows {
-    /// Returns true without any row.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// Creates rows of `length` ids each.
-    pub(crate) fn of_equal_length(ids: Ids, length: usize) -> Self {
-        let ends = (1..=ids.len() / length).map(|row| row * length).collect();
-        Self { ids, ends, longest: length, ..Self::default() }
-    }
-
-    /// Appends a row.
-    pub(crate) fn push(&mut self, row: &[u32]) {
-        self.ids.extend(row);
-        self.ends.push(self.ids.len());
-        self.longest = self.longest.max(row.len());
-    }
-
-    /// Appends a row with the role of each target: `roles[i]` is the role of `row[i + 1]`.
-    pub(crate) fn push_with_roles(&mut self, row: &[u32], roles: impl Iterator<Item = Role>) {
-        // The first id of a row is not a target.
-        self.roles.push(Role::Padding);
-        self.roles.extend(roles);
-        self.push(row);
-        assert_eq!(self.roles.len(), self.ids.len(), "each target has a role");
-    }
-
-    fn range(&self, row: usize) -> Range<usize> {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        start..self.ends[row]
-    }
-
-    /// Returns a batch of the samples at `ranges`.
-    fn batch(&self, ranges: impl ExactSizeIterator<Item = Range<usize>> + Clone) -> Batch {
-        let time = ranges.clone().map(|range| range.len()).max().unwrap_or(1) - 1;
-        let mut batch = Batch::padding(ranges.len(), time);
-        for (row, range) in ranges.enumerate() {
-            let positions = row * time..row * time + range.len() - 1;
-            self.ids.copy(range.start..range.end - 1, &mut batch.inputs[positions.clone()]);
-            self.ids.copy(range.start + 1..range.end, &mut batch.targets[positions.clone()]);
-            match self.roles.get(range.start + 1..range.end) {
-                Some(roles) => batch.roles[positions].copy_from_slice(roles),
-                None => batch.roles[positions].fill(Role::Unknown),
-            }
-        }
-        batch
-    }
-
-    fn source_batch(&self, samples: impl ExactSizeIterator<Item = usize> + Clone) -> SourceBatch {
-        let time = samples.clone().map(|sample| self.range(sample).len()).max().unwrap_or(0);
-        let positions = samples.len() * time;
-        let lengths = samples.clone().map(|sample| self.range(sample).len()).collect();
-        let mut source = SourceBatch { time, tokens: vec![0; positions], lengths };
-        for (row, sample) in samples.enumerate() {
-            let range = self.range(sample);
-            let at = row * time..row * time + range.len();
-            self.ids.copy(range, &mut source.tokens[at]);
-        }
-        source
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uncounted_targets_stay_inputs_of_later_ones() {
+        use Role::{Determined, Padding, Unknown};
+        let split = |roles: [Role; 4]| {
+            let mut rows = Rows::default();
+            rows.push_with_roles(&[1, 2, 3, 4, 5], roles.into_iter());
+            rows.push_with_roles(&[6, 7], [Unknown].into_iter());
+            Sequences::rows(rows)
+        };
+        let masked = split([Padding, Unknown, Padding, Determined]);
+        let batch = masked.batches(2).next().unwrap();
+        assert_eq!(batch.inputs, [1, 2, 3, 4, 6, 0, 0, 0]);
+        assert_eq!(batch.roles[..4], [Padding, Unknown, Padding, Determined]);
+        assert_eq!(batch.roles[4..], [Unknown, Padding, Padding, Padding]);
+        assert_eq!((batch.counted(), masked.targets(), masked.determined()), (3, 3, 1));
+        assert_eq!(masked.is_counted(0), [false, false, true, false, true]);
+        assert_ne!(masked.hash(0), split([Unknown, Unknown, Padding, Determined]).hash(0));
+    }
 
     #[test]
     fn hash_depends_on_ids_and_row_boundaries() {

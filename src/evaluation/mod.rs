@@ -165,8 +165,12 @@ impl<B: Backend> DeviceBatch<B> {
             tokens: ids(&source.tokens, [batch.rows, source.time]),
             lengths: source.lengths.clone(),
         });
+        let documents = batch
+            .documents
+            .as_ref()
+            .map(|documents| documents.chunks(batch.time).map(<[u32]>::to_vec).collect());
         Self {
-            inputs: Inputs { tokens: ids(&batch.inputs, shape), source },
+            inputs: Inputs { tokens: ids(&batch.inputs, shape), source, documents },
             targets: ids(&batch.targets, shape),
             hidden: (tokens < hidden.len())
                 .then(|| Tensor::from_data(TensorData::new(hidden, shape), device)),
@@ -201,6 +205,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn uncounted_targets_do_not_change_scores() {
+        use crate::data::sequences::{Rows, Sequences};
+        use crate::model::{ModelConfig, Sizes};
+        use Role::{Padding, Unknown};
+        let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+        let device = Default::default();
+        let model = ModelConfig::default().init::<burn_ndarray::NdArray>(sizes, &device).unwrap();
+        let split = |roles: [Role; 6]| {
+            let mut rows = Rows::default();
+            rows.push_with_roles(&[3, 1, 4, 1, 5, 9, 2], roles.into_iter());
+            Sequences::rows(rows)
+        };
+        let of = |roles| evaluate(&model, split(roles).batches(1), &device);
+        let all = of([Unknown; 6]);
+        let masked = of([Padding, Unknown, Padding, Unknown, Unknown, Padding]);
+        let losses = [1, 3, 4].map(|position| all.loss_by_position[position].unwrap());
+        assert!((masked.loss - losses.iter().sum::<f64>() / 3.0).abs() < 1e-9);
+        assert_eq!(masked.tokens, 3);
+        let expected = [None, Some(losses[0]), None, Some(losses[1]), Some(losses[2]), None];
+        assert_eq!(masked.loss_by_position, expected);
+    }
+
+    #[test]
     fn padding_is_ignored_and_means_are_per_token() {
         use Role::{Determined, Padding, Undetermined};
         let batch = Batch {
@@ -210,6 +237,7 @@ mod tests {
             targets: vec![1, 2, 3, 4, 0, 0],
             roles: vec![Undetermined, Determined, Determined, Undetermined, Padding, Padding],
             source: None,
+            documents: None,
         };
         let mut tally = Tally::default();
         tally.add(&batch, &[1.0, 2.0, 3.0, 6.0, 99.0, 99.0], &[1, 2, 0, 0, 0, 0]);

@@ -5,6 +5,9 @@
 //! continuation exceeds the context, the context slides: its later half is read again from position 0, and generation
 //! continues. The cache is therefore exact for every position scheme, and the average cost per token is little more
 //! than one step.
+//!
+//! A model of separate documents reads only the last document. While the samples of a batch are in documents that begin
+//! at different positions, their windows are read without the cache.
 
 use burn::tensor::{Tensor, backend::Backend};
 use rand::RngExt;
@@ -13,8 +16,8 @@ use serde::Serialize;
 use super::sampling::{Sampling, argmax, softmax, top};
 use super::transcript::{Stops, Transcript};
 use super::{rows, source};
-use crate::data::Vocabulary;
 use crate::data::seed::{Purpose, generator};
+use crate::data::{Documents, Vocabulary, documents_of};
 use crate::error::{Error, Result};
 use crate::model::{Inputs, Model, Sizes};
 
@@ -51,6 +54,9 @@ pub struct Options {
     /// The end-of-text tokens of the run; `None` for the single one of the vocabulary.
     #[arg(skip)]
     pub ends: Option<Vec<u32>>,
+    /// The treatment of documents in training. If they are separate, only the last one is read.
+    #[arg(skip)]
+    pub documents: Documents,
     /// True to read only the end of a prompt longer than the context.
     #[arg(skip)]
     pub slides: bool,
@@ -79,6 +85,7 @@ impl Default for Options {
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
             ends: None,
+            documents: Documents::Joined,
             slides: false,
             ignore_end: false,
             seed: 0,
@@ -182,15 +189,27 @@ pub fn generate<B: Backend>(
             (first, unread) = (time - kept, time - kept);
             cache.clear();
         }
-        let logits: Tensor<B, 2> = if options.cache {
+        let starts = batch.iter().filter(|row| !row.is_over());
+        let starts: Vec<usize> = starts.map(|row| row.document_start(vocabulary, options)).collect();
+        if let Some(&start) = starts.iter().min().filter(|&&start| start > first) {
+            (first, unread) = (start, start);
+            cache.clear();
+        }
+        let are_apart = starts.iter().any(|&start| start > first);
+        let is_read = options.cache && !are_apart;
+        let logits: Tensor<B, 2> = if is_read {
             let next = rows(batch.iter().map(|row| &row.all[unread..]), device);
             model.read(next, &mut cache)? // [samples, vocab]
         } else {
             let window = rows(batch.iter().map(|row| &row.all[first..]), device);
-            let inputs = Inputs { tokens: window, source: source.clone() };
+            let documents =
+                are_apart.then(|| batch.iter().map(|row| row.documents(first, vocabulary)).collect());
+            let inputs = Inputs { source: source.clone(), documents, ..Inputs::tokens(window) };
             model.forward(inputs)?.narrow(1, time - first - 1, 1).squeeze_dim(1)
         };
-        unread = time;
+        if is_read {
+            unread = time;
+        }
         let data = logits.into_data().convert::<f32>();
         let logits = data.as_slice::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
         for (sample, (row, logits)) in batch.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
@@ -211,6 +230,20 @@ pub fn generate<B: Backend>(
 impl BatchRow<'_> {
     fn is_over(&self) -> bool {
         self.continuation.ended != StopReason::MaxNew
+    }
+
+    /// Returns the position of the first token of the last document, or 0 if documents are joined.
+    fn document_start(&self, vocabulary: &Vocabulary, options: &Options) -> usize {
+        let end = vocabulary.end().filter(|_| options.documents == Documents::Separate);
+        // An end token at the end is read with the document that it ends, as nothing follows it yet.
+        let before = self.all.split_last().map_or(&[][..], |(_, before)| before);
+        end.and_then(|end| before.iter().rposition(|&token| token == end)).map_or(0, |end| end + 1)
+    }
+
+    /// Returns the document of each token from `first` on.
+    fn documents(&self, first: usize, vocabulary: &Vocabulary) -> Vec<u32> {
+        let window = &self.all[first..];
+        documents_of(Documents::Separate, window, vocabulary).unwrap_or_else(|| vec![0; window.len()])
     }
 
     /// Appends the next token. `indices`, the sample index and the step, seed the draw. A finished row appends an

@@ -152,14 +152,15 @@ fn merge(merge: &Value) -> Value {
     }
 }
 
-/// Returns the first start sequences, up to the maximum number of sequences and tokens.
+/// Returns the first start sequences, up to the maximum number of sequences and tokens. The page reads each as one
+/// document, so a sample of several documents is represented by its longest one.
 fn start_sequences(samples: &[Sample]) -> Vec<Value> {
     let mut tokens = 0;
     let fits = samples.iter().take(MAX_STARTS).take_while(|sample| {
-        tokens += sample.inputs.len() + sample.source.as_ref().map_or(0, Vec::len);
+        tokens += sample.longest_document().len() + sample.source.as_ref().map_or(0, Vec::len);
         tokens <= MAX_START_TOKENS
     });
-    fits.map(|sample| json!({"tokens": sample.inputs, "source": sample.source})).collect()
+    fits.map(|sample| json!({"tokens": sample.longest_document(), "source": sample.source})).collect()
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ impl RunData {
 fn scored(views: &[View], samples: &[Sample]) -> Analysis {
     let mut tallies = HeadTallies::default();
     for (view, sample) in views.iter().zip(samples) {
-        tallies.add(&view.maps.attention, &sample.inputs);
+        tallies.add(&view.maps.attention, sample.documents());
     }
     let [sequences, ablation_sequences] = [views.len(); 2];
     Analysis { heads: tallies.scores(), sequences, ablation_sequences, ..Analysis::default() }

@@ -62,7 +62,7 @@ fn batch(step: usize, has_source: bool) -> Batch {
         let lengths = (0..rows).map(|row| TIME.min(5 + row)).collect();
         SourceBatch { time: TIME, tokens: tokens(0), lengths }
     });
-    Batch { rows, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source }
+    Batch { rows, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source, documents: None }
 }
 
 /// Returns the loss of each step, and the final weights.

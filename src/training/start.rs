@@ -155,14 +155,15 @@ fn epoch_warning(config: &Config, dataset: &Dataset) -> Option<String> {
     /// The largest deviation of an epoch from one pass that needs no warning.
     const TOLERANCE: f64 = 0.1;
     let (training, train) = (&config.training, &dataset.train);
-    if training.steps.is_some() || training.epochs.is_none() || train.stream().is_none() {
+    if training.steps.is_some() || training.epochs.is_none() {
         return None;
     }
+    let (_, text) = train.stream()?;
     let batches = train.len().div_ceil(training.batch_size);
     let per_step = training.batch_size * training.accumulate;
     let [shortest, longest] = train.lengths().unwrap_or([train.time(); 2]);
     let windows = training.steps_per_epoch(batches) * per_step;
-    let passes = windows as f64 * (shortest + longest) as f64 / 2.0 / train.targets() as f64;
+    let passes = windows as f64 * (shortest + longest) as f64 / 2.0 / (text.len() - 1) as f64;
     let reason = match train.lengths() {
         Some(_) => format!("its windows have {shortest} to {longest} tokens"),
         None => format!("the last step of an epoch is filled up to {}", counted(per_step, "window")),

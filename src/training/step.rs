@@ -179,3 +179,6 @@ fn measure<B: Backend>(
     };
     (counted.float().sum(), is_smoothed.then(|| scores.losses.sum()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -225,7 +225,15 @@ fn min_loss(batch: &Batch) -> f64 {
         let row = position / batch.time;
         let source =
             batch.source.as_ref().map(|source| &source.tokens[row * source.time..(row + 1) * source.time]);
-        let prefix = &batch.inputs[row * batch.time..=position];
+        let first = match &batch.documents {
+            None => row * batch.time,
+            Some(documents) => {
+                let is_other = |document: &u32| *document != documents[position];
+                let before = documents[row * batch.time..position].iter().rposition(is_other);
+                row * batch.time + before.map_or(0, |before| before + 1)
+            }
+        };
+        let prefix = &batch.inputs[first..=position];
         *followers.entry((source, prefix)).or_default().entry(target).or_default() += 1;
     }
     let (mut loss, mut targets) = (0.0, 0);
@@ -333,6 +341,7 @@ mod tests {
             targets: vec![2, 5, 3, 5],
             roles: vec![Role::Undetermined; 4],
             source: None,
+            documents: None,
         };
         assert!((min_loss(&batch) - 2f64.ln() / 2.0).abs() < 1e-12);
     }

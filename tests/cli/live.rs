@@ -86,7 +86,7 @@ fn logits(run: &Path, tokens: &[u32], source: Option<&[u32]>) -> Vec<f32> {
         Tensor::<NdArray, 1, Int>::from_ints(&ids[..], &device).unsqueeze::<2>()
     };
     let source = source.map(|source| Source { tokens: row(source), lengths: vec![source.len()] });
-    let inputs = Inputs { tokens: row(tokens), source };
+    let inputs = Inputs { source, ..Inputs::tokens(row(tokens)) };
     model.forward(inputs).unwrap().into_data().to_vec().unwrap()
 }
 

@@ -11,6 +11,7 @@ mod compressed;
 mod conveniences;
 mod diverging;
 mod documented;
+mod documents;
 mod foreign_files;
 mod full_disk;
 mod generate;

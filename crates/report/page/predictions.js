@@ -7,7 +7,7 @@ function outcome(target, [most_likely]) {
   return most_likely?.id === target.id ? "hit" : "miss";
 }
 
-const OUTCOMES = { hit: "correct", miss: "wrong", unknowable: "undetermined", open: "the next token is unknown" };
+const OUTCOMES = { hit: "correct", miss: "wrong", unknowable: "undetermined", open: "not a target" };
 
 /** Summarises the outcomes of a sequence. */
 function outcomeSummary({ targets }, outcomes) {

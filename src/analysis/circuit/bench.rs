@@ -58,7 +58,7 @@ impl<'a, B: Backend> Bench<'a, B> {
     pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
         let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
         let memories = model.project_memory(batch.inputs.source.clone(), &mut NoHooks)?;
-        let full = run(model, batch.inputs.tokens.clone(), &memories, &Interventions::default())?;
+        let full = run(model, batch.inputs.clone(), &memories, &Interventions::default())?;
         let target_mask = match &batch.hidden {
             Some(hidden) => hidden.clone().bool_not().float(),
             None => batch.targets.ones_like().float(),
@@ -83,7 +83,7 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
-        run(self.model, self.batch.inputs.tokens.clone(), &self.memories, interventions)
+        run(self.model, self.batch.inputs.clone(), &self.memories, interventions)
     }
 
     pub fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
@@ -200,19 +200,22 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     /// Returns the largest weight of a head on one token of the vocabulary, averaged over queries. The first position
-    /// is ignored. `None` unless the weight exceeds three times the weight under uniform attention.
+    /// of each document is ignored. `None` unless the weight exceeds three times the weight under uniform attention.
     pub fn separator_weight(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
         let pattern = floats(self.full.at(Site::Pattern(layer, head)));
         let time = self.batch.inputs.tokens.dims()[1];
         let mut weights = std::collections::BTreeMap::<u32, [f64; 2]>::new();
         let mut queries = 0.0;
         for (sample, map) in samples.iter().zip(pattern.chunks(time * time)) {
-            for (query, row) in map.chunks(time).enumerate().take(sample.inputs.len()).skip(1) {
-                queries += 1.0;
-                for (&token, &attention) in sample.inputs[1..=query].iter().zip(&row[1..]) {
-                    let [weight, share] = weights.entry(token).or_default();
-                    *weight += f64::from(attention);
-                    *share += 1.0 / query as f64;
+            for (first, tokens) in sample.documents() {
+                let rows = map.chunks(time).skip(first).map(|row| &row[first..]);
+                for (query, row) in rows.enumerate().take(tokens.len()).skip(1) {
+                    queries += 1.0;
+                    for (&token, &attention) in tokens[1..=query].iter().zip(&row[1..]) {
+                        let [weight, share] = weights.entry(token).or_default();
+                        *weight += f64::from(attention);
+                        *share += 1.0 / query as f64;
+                    }
                 }
             }
         }

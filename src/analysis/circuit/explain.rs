@@ -111,7 +111,7 @@ fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScore
     let mut tallies = HeadTallies::default();
     let patterns = (0..bench.model.blocks.len()).map(|layer| bench.full.all_heads(Site::Pattern(layer, 0)));
     let maps: Vec<_> = patterns.map(|pattern| (pattern.dims()[1], floats(pattern))).collect();
-    tallies.add_batch(&maps, &samples.iter().map(|sample| sample.inputs.as_slice()).collect::<Vec<_>>());
+    tallies.add_batch(&maps, &samples.iter().map(Sample::documents).collect::<Vec<_>>());
     tallies.scores()
 }
 

@@ -224,6 +224,7 @@ mod tests {
             targets: vec![3, 5, 1],
             roles: vec![Role::Unknown, Role::Unknown, Role::Padding],
             source: None,
+            documents: None,
         };
         let expected = [(8.0f64 / 2.0).ln(), (9.0f64 / 1.0).ln()];
         assert_eq!(adaptive_unigram(&[sample], 7), expected);

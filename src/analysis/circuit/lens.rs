@@ -186,6 +186,7 @@ mod tests {
             roles: [[Undetermined; 5], [Undetermined, Undetermined, Undetermined, Undetermined, Padding]]
                 .concat(),
             source: None,
+            documents: None,
         }
     }
 
@@ -194,7 +195,7 @@ mod tests {
         for model in models() {
             let model = explainable(&model).unwrap();
             let DeviceBatch { inputs, targets, .. } = DeviceBatch::<B>::new(&batch(), &Default::default());
-            let pass = run(model, inputs.tokens, &[], &Interventions::default()).unwrap();
+            let pass = run(model, inputs, &[], &Interventions::default()).unwrap();
             let mut logits = pass.logits.clone();
             if model.softcap > 0.0 {
                 let tanh = logits / model.softcap;
@@ -219,7 +220,7 @@ mod tests {
         for model in models() {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let decoder = explainable(&model).unwrap();
-            let pass = run(decoder, on_device.inputs.tokens.clone(), &[], &Interventions::default()).unwrap();
+            let pass = run(decoder, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
             let lens = Lens::new(decoder, &pass, &on_device, &[]);
             let evaluation = evaluate(&model, std::iter::once(batch()), &Default::default());
             assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));

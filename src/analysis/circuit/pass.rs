@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 
 use crate::attention::Memory;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
-use crate::model::{Decoder, Model, NormPlacement};
+use crate::model::{Decoder, Inputs, Model, NormPlacement};
 use crate::{Error, Result};
 
 /// An activation of a decoder that is recorded and can be replaced. Layers and heads count from 0.
@@ -232,20 +232,20 @@ pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     Err(Error::Input(format!("{problem}; explain a pre-norm decoder, or use `inspect` to see all heads")))
 }
 
-/// Runs an [`explainable`] decoder on `tokens`, `[batch, time]`. Its cross-attention, if any, reads `memories`, one per
-/// block, from [`Decoder::project_memory`]. Without interventions the logits equal those of
+/// Runs an [`explainable`] decoder on `inputs`. Its cross-attention, if any, reads `memories`, one per block, from
+/// [`Decoder::project_memory`]. Without interventions the logits equal those of
 /// [`Model::forward`], up to rounding.
 ///
 /// # Errors
 /// [`Error::Shape`] if there are more tokens than positions.
 pub fn run<B: Backend>(
     model: &Decoder<B>,
-    tokens: Tensor<B, 2, Int>,
+    inputs: Inputs<B>,
     memories: &[Memory<B>],
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
     let mut recorder = Recorder { interventions, recorded: HashMap::new() };
-    let residual_stream = model.hidden_states(tokens, memories, None, &mut recorder)?;
+    let residual_stream = model.hidden_states(inputs, memories, None, &mut recorder)?;
     Ok(Activations { recorded: recorder.recorded, logits: model.logits(residual_stream) })
 }
 

@@ -24,7 +24,7 @@ use crate::Result;
 use crate::analysis::view::floats;
 use crate::analysis::{MAX_HELD_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
-use crate::model::Decoder;
+use crate::model::{Decoder, Inputs};
 
 /// The minimum mean drop of the logit difference. The recovered share of a smaller drop is not meaningful.
 const MIN_DROP: f64 = 0.1;
@@ -72,7 +72,7 @@ impl Pair {
     }
 
     /// Creates pairs from sequences without a rule: the middle token of each sequence is replaced by the next different
-    /// token.
+    /// token. Of a sequence with several documents, the longest is the sequence.
     ///
     /// # Errors
     /// Same as [`run`].
@@ -82,10 +82,11 @@ impl Pair {
         device: &B::Device,
     ) -> Result<Vec<Self>> {
         let candidate = |sample: &Sample| {
-            let middle = sample.inputs.len().checked_sub(1)? / 2;
-            let mut others = sample.inputs[middle..].iter().chain(&sample.inputs).copied();
-            let other = others.find(|&token| token != sample.inputs[middle])?;
-            let (clean, mut corrupted) = (sample.inputs.clone(), sample.inputs.clone());
+            let inputs = sample.longest_document();
+            let middle = inputs.len().checked_sub(1)? / 2;
+            let mut others = inputs[middle..].iter().chain(inputs).copied();
+            let other = others.find(|&token| token != inputs[middle])?;
+            let (clean, mut corrupted) = (inputs.to_vec(), inputs.to_vec());
             corrupted[middle] = other;
             let positions = middle + 1..clean.len();
             Some(Candidate { clean, corrupted, positions })
@@ -105,7 +106,7 @@ impl Pair {
         }
         let logits = |of: fn(&Candidate) -> &Vec<u32>| -> Result<Tensor<B, 3>> {
             let tokens = padded(&candidates.iter().map(of).collect::<Vec<_>>(), device);
-            Ok(run(model, tokens, &[], &Interventions::default())?.logits)
+            Ok(run(model, Inputs::tokens(tokens), &[], &Interventions::default())?.logits)
         };
         let (clean, corrupted) = (logits(|it| &it.clean)?, logits(|it| &it.corrupted)?);
         let answers = Tensor::cat(vec![clean.clone().argmax(2), corrupted.clone().argmax(2)], 2); // [batch, time, 2]
@@ -182,7 +183,8 @@ impl Patching {
         }
         let recovered = |site: Site| -> Result<f64> {
             let patched = Interventions::default().replace(site, bench.clean.at(site));
-            let patched = bench.differences(&run(model, bench.tokens.clone(), &[], &patched)?);
+            let patched = run(model, Inputs::tokens(bench.tokens.clone()), &[], &patched)?;
+            let patched = bench.differences(&patched);
             Ok((mean(&patched) - mean(&corrupted)) / drop)
         };
         let layers = || model.blocks.iter().enumerate();
@@ -222,7 +224,9 @@ struct Bench<'a, B: Backend> {
 impl<'a, B: Backend> Bench<'a, B> {
     fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
         let ids = |of: fn(&Pair) -> &Vec<u32>| padded(&pairs.iter().map(of).collect::<Vec<_>>(), device);
-        let pass = |tokens: &Tensor<B, 2, Int>| run(model, tokens.clone(), &[], &Interventions::default());
+        let pass = |tokens: &Tensor<B, 2, Int>| {
+            run(model, Inputs::tokens(tokens.clone()), &[], &Interventions::default())
+        };
         let [clean, tokens] = [ids(|pair| &pair.clean), ids(|pair| &pair.corrupted)];
         Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
     }
@@ -264,7 +268,7 @@ impl<'a, B: Backend> Bench<'a, B> {
                 });
                 let patched = Interventions::default().replace(site, Tensor::cat(patched.collect(), 0));
                 let tokens = self.tokens.clone().repeat_dim(0, starts.len());
-                let pass = run(self.model, tokens, &[], &patched)?;
+                let pass = run(self.model, Inputs::tokens(tokens), &[], &patched)?;
                 for (&start, difference) in starts.iter().zip(self.differences(&pass)) {
                     at_depth[start..(start + together).min(time)].fill((difference - base) / (full - base));
                 }

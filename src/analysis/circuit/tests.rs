@@ -96,6 +96,7 @@ fn motifs(period: usize) -> Vec<Sample> {
             targets: (1..=TIME).map(token).collect(),
             roles: (0..TIME).map(role).collect(),
             source: None,
+            documents: None,
         }
     };
     (0..VOCAB).flat_map(|first| (1..VOCAB).map(move |step| motif(first, step))).collect()
@@ -200,7 +201,7 @@ fn randomly_initialised(seed: u64) -> Model<B> {
 
 fn sequence(tokens: &[u32]) -> Sample {
     let (inputs, targets) = (tokens[..tokens.len() - 1].to_vec(), tokens[1..].to_vec());
-    Sample { roles: vec![Role::Unknown; inputs.len()], inputs, targets, source: None }
+    Sample { roles: vec![Role::Unknown; inputs.len()], inputs, targets, source: None, documents: None }
 }
 
 fn no_circuit(model: &Model<B>, samples: &[Sample]) -> Option<String> {

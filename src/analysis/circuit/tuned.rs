@@ -76,8 +76,8 @@ impl<B: Backend> Translator<B> {
             tokens += positions.len();
             let positions = Tensor::<B, 1, Int>::from_data(positions.as_slice(), device);
             let inputs = DeviceBatch::new(&batch, device).inputs;
-            let memories = model.project_memory(inputs.source, &mut NoHooks)?;
-            let pass = run(model, inputs.tokens, &memories, &Interventions::default())?;
+            let memories = model.project_memory(inputs.source.clone(), &mut NoHooks)?;
+            let pass = run(model, inputs, &memories, &Interventions::default())?;
             let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, positions.clone());
             kept.push(bench::residual_streams(model).map(rows).collect::<Vec<_>>());
             if tokens >= TRAINING_TOKENS {

@@ -144,5 +144,13 @@ fn batch() -> Batch {
     };
     let mut roles = vec![Role::Undetermined; ROWS * TIME];
     roles[ROWS * TIME - 7..].fill(Role::Padding);
-    Batch { rows: ROWS, time: TIME, inputs: tokens(0), targets: tokens(1), roles, source: None }
+    Batch {
+        rows: ROWS,
+        time: TIME,
+        inputs: tokens(0),
+        targets: tokens(1),
+        roles,
+        source: None,
+        documents: None,
+    }
 }

@@ -95,7 +95,7 @@ fn targets(scored: Scored, Dataset { train, valid, .. }: &Dataset) -> usize {
         Scored::Whole => valid.targets(),
         // The first token after the cut of a stream is not a target of any window.
         Scored::Valid | Scored::Train => {
-            train.targets() + valid.targets() + usize::from(valid.stream().is_some())
+            valid.targets_of_stream().unwrap_or_else(|| train.targets() + valid.targets())
         }
     }
 }

@@ -132,6 +132,18 @@ pub enum Cache {
     Folder(PathBuf),
 }
 
+/// The treatment of a text's documents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Documents {
+    /// One stream: attention reads across the boundaries of documents, and every token is a target.
+    #[default]
+    Joined,
+    /// Independent documents: attention and positions restart in each document, whose first token is not a
+    /// target.
+    Separate,
+}
+
 /// The values of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

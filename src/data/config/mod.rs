@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::without_compression;
 use crate::range::{Number, Range, Ranged, Section};
 
-pub use self::choice::{Cache, Column, Count, Dtype, Periods, Source, Task, Tokens, Values};
+pub use self::choice::{Cache, Column, Count, Documents, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::paths::Paths;
 pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, RowSplit};
 
@@ -87,6 +87,10 @@ pub struct DataConfig {
     /// effect: it names the ids.
     #[schemars(with = "String")]
     pub tokens: Tokens,
+    /// The documents of a text: `"joined"` to one stream, so that a window's attention reads across their boundaries; or
+    /// `"separate"`, so that each document is read as if it were alone. A document is a file of a folder, or ends with
+    /// the end-of-text token of the tokenizer.
+    pub documents: Documents,
     /// The folder in which the tokens of a text are cached, so that training reads them from a file instead of memory.
     /// `"auto"`: `runs/.tokens` for texts from 256 MiB, and memory for smaller ones. `"none"`: always memory.
     #[schemars(with = "String")]
@@ -162,6 +166,7 @@ impl Default for DataConfig {
             path: Paths::default(),
             valid_path: Paths::default(),
             tokens: Tokens::Auto,
+            documents: Documents::Joined,
             cache: Cache::Auto,
             dtype: Dtype::Auto,
             valid_fraction: 0.1,
@@ -330,6 +335,11 @@ impl DataConfig {
     /// Returns the source of the sequences: `data.source` if it is set, or else the source that reads `path`.
     pub fn source(&self) -> Source {
         self.source.unwrap_or_else(|| self.path.source())
+    }
+
+    /// Returns the treatment of a text's documents. Sequences and rows of other data are always separate.
+    pub(crate) fn text_documents(&self) -> Documents {
+        if self.source() == Source::Text { self.documents } else { Documents::Joined }
     }
 
     /// Returns an error about `data.lengths`.

@@ -10,15 +10,18 @@ const MAX_DENSE_VOCABULARY: usize = 1 << 12;
 /// The maximum number of targets that are counted for a larger vocabulary: their pairs need up to 1 GB.
 const MAX_TARGETS: usize = 1 << 25;
 
-/// Returns the entropies in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`. For a large vocabulary, evenly
-/// spaced samples with up to [`MAX_TARGETS`] targets are counted.
+/// Returns the entropies of the counted targets in nats per token: unigram `H(x)`, and bigram `H(x_t | x_{t-1})`. For a
+/// large vocabulary, evenly spaced samples with up to [`MAX_TARGETS`] targets are counted.
 pub(super) fn of_targets(split: &Sequences, vocab: usize) -> [f64; 2] {
     let (mut targets, mut inputs) = (vec![0u64; vocab], vec![0u64; vocab]);
     let mut dense = vec![0u64; if vocab <= MAX_DENSE_VOCABULARY { vocab * vocab } else { 0 }];
     let mut sparse: HashMap<usize, u64> = HashMap::new();
     let every = if dense.is_empty() { split.targets().div_ceil(MAX_TARGETS).max(1) } else { 1 };
     for sample in (0..split.len()).step_by(every) {
-        for pair in split.sample(sample).1.windows(2) {
+        let is_counted = split.is_counted(sample).into_iter().skip(1);
+        for (pair, _) in
+            split.sample(sample).1.windows(2).zip(is_counted).filter(|(_, is_counted)| *is_counted)
+        {
             let [input, target] = [pair[0] as usize, pair[1] as usize];
             inputs[input] += 1;
             targets[target] += 1;
@@ -49,6 +52,25 @@ mod tests {
         let mut all = Rows::default();
         rows.iter().for_each(|row| all.push(row));
         Sequences::rows(all)
+    }
+
+    #[test]
+    fn uncounted_targets_do_not_change_entropies() {
+        use crate::data::Role::{Padding, Unknown};
+        let mut masked = Rows::default();
+        // The targets 1 1 0 0 and 0 count.
+        masked.push_with_roles(
+            &[0, 4, 1, 3, 1, 0, 0],
+            [Padding, Unknown, Padding, Unknown, Unknown, Unknown].into_iter(),
+        );
+        masked.push_with_roles(&[0, 2, 0], [Padding, Unknown].into_iter());
+        let masked = Sequences::rows(masked);
+        assert_eq!(masked.targets(), 5);
+        let [unigram, bigram] = of_targets(&masked, 5);
+        let expected = (2.0 * 2.5f64.ln() + 3.0 * (5.0f64 / 3.0).ln()) / 5.0;
+        assert!((unigram - expected).abs() < 1e-12, "{unigram} {expected}");
+        // Each input is followed by one counted token only.
+        assert_eq!(bigram, 0.0);
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub struct DataDescription {
     pub train: DescribedSplit,
     /// The validation set.
     pub valid: DescribedSplit,
+    /// The documents of a text, if they are separate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub documents: Option<DescribedDocuments>,
     /// The lengths of the sequences that a model reads.
     #[serde(flatten)]
     pub size: SequenceSize,
@@ -166,6 +169,27 @@ pub struct DescribedSplit {
     pub determined: usize,
 }
 
+/// The separate documents of a text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DescribedDocuments {
+    /// The number of documents in the training set.
+    pub train: usize,
+    /// The number of documents in the validation set.
+    pub valid: usize,
+    /// The median length of the training documents, in tokens.
+    pub median_length: usize,
+}
+
+impl DescribedDocuments {
+    /// Describes the documents of both sets; `None` if they are joined.
+    fn of(dataset: &Dataset) -> Option<Self> {
+        let [mut lengths, valid] = [&dataset.train, &dataset.valid].map(Sequences::document_lengths);
+        lengths.sort_unstable();
+        let median_length = *lengths.get(lengths.len() / 2)?;
+        Some(Self { train: lengths.len(), valid: valid.len(), median_length })
+    }
+}
+
 /// A sample as token labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DescribedSample {
@@ -205,6 +229,7 @@ impl DataDescription {
             warnings: warnings::of(config, dataset, leaked, unseen.len()),
             train: DescribedSplit::of(&dataset.train),
             valid: DescribedSplit::of(&dataset.valid),
+            documents: DescribedDocuments::of(dataset),
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::fmt::{self, Display};
 
-use super::{Baselines, DataDescription, DescribedSample, DescribedSplit, DescribedVocabulary, EndOfText};
+use super::{
+    Baselines, DataDescription, DescribedDocuments, DescribedSample, DescribedSplit, DescribedVocabulary,
+    EndOfText,
+};
 use crate::data::{Floor, TableReading};
 use crate::{
     error::excerpt,
-    numbers::{counted, part_of},
+    numbers::{counted, part_of, thousands},
 };
 
 /// The maximum number of tokens printed per sample.
@@ -54,6 +57,14 @@ impl Display for DataDescription {
         }
         line("training", &self.train)?;
         line("validation", &self.valid)?;
+        if let Some(DescribedDocuments { train, valid, median_length }) = self.documents {
+            let (train, valid) = (counted(train, "document"), thousands(valid as f64));
+            let median = counted(median_length, "token");
+            line(
+                "documents",
+                &format_args!("{train} in training, {valid} in validation; median length {median}"),
+            )?;
+        }
         if let Some([shortest, longest]) = self.size.lengths {
             line("lengths", &format_args!("{shortest} to {longest} in training, drawn for each batch"))?;
         }

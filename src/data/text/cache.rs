@@ -67,7 +67,7 @@ pub(super) fn ids(
         let error = Error::io("create", folder, error);
         if config.cache == Cache::Auto {
             log::info!("{error}; the tokens are kept in memory, because `data.cache` cannot be written");
-            return encoding::in_memory(files, bytes, vocabulary);
+            return encoding::in_memory(files, bytes, vocabulary).map(|(ids, _)| ids);
         }
         return Err(error);
     }

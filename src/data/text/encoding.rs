@@ -18,6 +18,9 @@ pub(super) trait Sink {
         false
     }
 
+    /// Begins a file.
+    fn begin_file(&mut self) {}
+
     /// Appends ids, unless it already has the current round.
     fn push(&mut self, ids: &[u32]) -> Result<()>;
 
@@ -27,23 +30,34 @@ pub(super) trait Sink {
     }
 }
 
-impl Sink for Ids {
+/// Ids in memory, with the start of each file.
+#[derive(Default)]
+struct InMemory {
+    ids: Ids,
+    starts: Vec<usize>,
+}
+
+impl Sink for InMemory {
+    fn begin_file(&mut self) {
+        self.starts.push(self.ids.len());
+    }
+
     fn push(&mut self, ids: &[u32]) -> Result<()> {
-        self.extend(ids);
+        self.ids.extend(ids);
         Ok(())
     }
 }
 
-/// Encodes all files, of `bytes` bytes in total, into one sequence of ids in memory.
-pub(super) fn in_memory(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<Ids> {
-    let mut ids = Ids::default();
-    if vocabulary.notation() == Notation::Characters && ids.try_reserve(bytes + files.len()).is_err() {
+/// Encodes all files, of `bytes` bytes in total, into one sequence of ids in memory. Also returns the start of each file.
+pub(super) fn in_memory(files: &[File], bytes: usize, vocabulary: &Vocabulary) -> Result<(Ids, Vec<usize>)> {
+    let mut sink = InMemory::default();
+    if vocabulary.notation() == Notation::Characters && sink.ids.try_reserve(bytes + files.len()).is_err() {
         let problem = "has more characters than fit in memory; set `data.cache` to a folder, or use a part of the \
                        text";
         return Err(Error::file(&files[0].text.path, problem));
     }
-    encode(files, vocabulary, &mut ids)?;
-    Ok(ids)
+    encode(files, vocabulary, &mut sink)?;
+    Ok((sink.ids, sink.starts))
 }
 
 /// Encodes all files into one sequence of ids.
@@ -53,6 +67,7 @@ pub(super) fn encode(files: &[File], vocabulary: &Vocabulary, sink: &mut impl Si
     // Each file begins with the tokens that the tokenizer adds before a text; most windows of the file do not.
     let [before, _] = vocabulary.added_tokens();
     for file in files {
+        sink.begin_file();
         sink.push(before)?;
         let is_closed = file.is_closed || end.is_some();
         let (pieces, path) = (file.pieces(is_closed)?, file.text.path.as_path());

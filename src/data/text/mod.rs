@@ -18,9 +18,10 @@ use std::sync::Arc;
 use walkdir::WalkDir;
 
 pub use self::reading::TextReading;
-use super::config::{DataConfig, Tokens};
+use super::config::{DataConfig, Documents, Tokens};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
+use super::documents;
 use super::excerpt::{and_more, excerpt};
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
@@ -63,11 +64,14 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         }
         (None, Tokens::File(path)) => read_tokenizer(path)?,
     };
-    let ids = match cache::folder(config, bytes) {
-        Some(folder) => cache::ids(config, &folder, &files, bytes, &vocabulary)?,
+    // The start of a file is not known in a cache, so files without an end token are encoded again.
+    let is_cached = config.documents == Documents::Joined || vocabulary.end().is_some();
+    let (ids, file_starts) = match cache::folder(config, bytes).filter(|_| is_cached) {
+        Some(folder) => (cache::ids(config, &folder, &files, bytes, &vocabulary)?, Vec::new()),
         None => encoding::in_memory(&files, bytes, &vocabulary)?,
     };
-    let sets = Sequences::cut(config, ids)?;
+    let starts = documents::starts(config, &ids, &file_starts, &vocabulary)?;
+    let sets = Sequences::cut_documents(config, ids, starts)?;
     Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::without_floor(vocabulary, sets) })
 }
 

@@ -179,3 +179,53 @@ fn invalid_prompts_and_options_are_rejected() {
     assert!(answer(&[1; 6]).unwrap_err().to_string().contains("longer than the context of 5"));
     assert!(answer(&[]).unwrap_err().to_string().contains("empty"));
 }
+
+#[test]
+fn separate_documents_restart_the_context() {
+    use crate::data::vocabulary::END;
+    let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+    let vocabulary = Vocabulary::integers(10, &[END]);
+    let end = vocabulary.end().unwrap();
+    let options = Options {
+        max_new: 40,
+        samples: 3,
+        alternatives: Some(1),
+        documents: Documents::Separate,
+        ignore_end: true,
+        ..Options::default()
+    };
+    for position in PositionScheme::ALL {
+        let model = config(position).init::<NdArray>(sizes, &Default::default()).unwrap();
+        let continued = |tokens: &[u32], options: &Options| {
+            let device = Default::default();
+            generate((&model, sizes), &vocabulary, &prompt(tokens), options, &device, |_, _| Ok(())).unwrap()
+        };
+        let short = Options { max_new: 3, ..options.clone() };
+        let alone = continued(&[4, 2], &short);
+        assert_eq!(continued(&[3, 1, end, 4, 2], &short), alone, "{position:?}");
+        let joined = Options { documents: Documents::Joined, ..short };
+        assert_ne!(continued(&[3, 1, end, 4, 2], &joined), alone, "{position:?}");
+        let cached = continued(&[3, 1, end, 4], &options);
+        let uncached = continued(&[3, 1, end, 4], &Options { cache: false, ..options.clone() });
+        assert!(cached.iter().flat_map(|it| &it.tokens).any(|&token| token == end));
+        for (cached, uncached) in cached.iter().zip(&uncached) {
+            assert_eq!(cached.tokens, uncached.tokens, "{position:?}");
+            let pairs = cached.probabilities.iter().zip(&uncached.probabilities);
+            assert!(pairs.clone().count() == 40 && pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+        // Token by token, the probabilities depend only on the document read so far.
+        for sample in &cached {
+            let all = [&[3, 1, end, 4][..], &sample.tokens].concat();
+            for (step, &probability) in sample.probabilities.iter().enumerate().take(3) {
+                let read = &all[..4 + step];
+                let start =
+                    read[..read.len() - 1].iter().rposition(|&token| token == end).map_or(0, |it| it + 1);
+                let one = Options { max_new: 1, samples: 1, ..joined.clone() };
+                let options = Options { alternatives: Some(11), ..one };
+                let next = &continued(&read[start..], &options)[0].alternatives[0];
+                let found = next.iter().find(|it| it.id == all[4 + step]).unwrap().probability;
+                assert!((found - probability).abs() < 1e-5, "{position:?}: {found} {probability}");
+            }
+        }
+    }
+}

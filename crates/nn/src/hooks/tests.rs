@@ -95,7 +95,7 @@ fn model(config: &ModelConfig) -> (Model<B>, Inputs<B>) {
     let reads_source = config.architecture == Architecture::EncoderDecoder;
     let sizes = Sizes { vocab: 13, context: 7, source_context: reads_source.then_some(5) };
     let source = reads_source.then(|| Source { tokens: tokens().narrow(1, 0, 5), lengths: vec![4, 5] });
-    (config.init(sizes, &Default::default()).unwrap(), Inputs { tokens: tokens(), source })
+    (config.init(sizes, &Default::default()).unwrap(), Inputs { source, ..Inputs::tokens(tokens()) })
 }
 
 fn configs() -> Vec<ModelConfig> {

@@ -5,7 +5,7 @@
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::{Decoder, Model, Source, check_tokens};
+use super::{Decoder, Inputs, Model, Source, check_tokens};
 use crate::attention::{KeyValueCache, Memory};
 use crate::hooks::NoHooks;
 use crate::{Error, Result, error::ensure};
@@ -38,7 +38,7 @@ impl<B: Backend> Model<B> {
     /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is passed to a model without an encoder.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
         let memories = self.project_memory(source, &mut NoHooks)?;
-        Ok(ModelCache { layers: vec![KeyValueCache::default(); self.masks().len()], memories })
+        Ok(ModelCache { layers: vec![KeyValueCache::default(); self.layers()], memories })
     }
 
     /// Reads the next tokens of each row, and returns the logits of the token after the last one.
@@ -52,13 +52,14 @@ impl<B: Backend> Model<B> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
         self.check_cache(cache)?;
-        let x = self.hidden_states(tokens, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
+        let inputs = Inputs::tokens(tokens);
+        let x = self.hidden_states(inputs, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }
 
     /// Checks that a cache has the layers of this model.
     fn check_cache(&self, cache: &ModelCache<B>) -> Result<()> {
-        let layers = self.masks().len();
+        let layers = self.layers();
         let memories = match self {
             Model::Decoder(Decoder { encoder: Some(_), .. }) => layers,
             Model::Decoder(_) | Model::OneLayer(_) => 0,

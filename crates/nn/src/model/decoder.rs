@@ -8,18 +8,19 @@
 
 use burn::module::{Module, ParamId};
 use burn::nn::Linear;
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 
+use super::Inputs;
 use super::block::{Block, BlockInput};
 use super::embedding::Embeddings;
 use super::encoder::{Encoder, Source};
-use crate::Result;
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, Norm};
-use crate::position::{Position, contributions};
+use crate::position::{Position, contributions, document_contributions};
 use crate::role::{self, ParamRole, ParamRoles};
+use crate::{Error, Result, error::ensure};
 
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
@@ -74,31 +75,38 @@ impl<B: Backend> Decoder<B> {
             .collect()
     }
 
-    /// Returns the residual stream after the last block. With caches, one per block, the tokens continue the sequences
+    /// Returns the residual stream after the last block. The source is not read, only its `memories`. With caches, one per block, the tokens continue the sequences
     /// of earlier calls.
     ///
     /// # Shapes
-    /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
+    /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if the sequence extends beyond the last position.
+    /// [`crate::Error::Shape`] if the sequence extends beyond the last position, or if there are both documents and
+    /// caches.
     pub fn hidden_states(
         &self,
-        tokens: Tensor<B, 2, Int>,
+        inputs: Inputs<B>,
         memories: &[Memory<B>],
         mut caches: Option<&mut [KeyValueCache<B>]>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
-        let [_, time] = tokens.dims();
+        let [_, time] = inputs.tokens.dims();
+        ensure(caches.is_none() || inputs.documents.is_none(), Error::Shape, || {
+            "packed documents cannot be read with a cache; read each document with its own cache".to_string()
+        })?;
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
-        let (added, position) = contributions(self.position.as_ref(), start, time)?;
+        let (added, position) = match &inputs.documents {
+            None => contributions(self.position.as_ref(), start, time)?,
+            Some(documents) => document_contributions(self.position.as_ref(), documents)?,
+        };
         let mut hooks = BlockHooks::standalone(hooks);
 
-        let x = self.embedding.forward(tokens, added)?; // [batch, time, d_model]
+        let x = self.embedding.forward(inputs.tokens.clone(), added)?; // [batch, time, d_model]
         let mut x = hooks.apply(HookPoint::Embedding, x);
         for (layer, block) in self.blocks.iter().enumerate() {
             hooks.layer = layer;
-            let mask = self.mask(layer);
+            let mask = self.mask(layer, &inputs);
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
             let memory = memories.get(layer);
             let input = BlockInput { x, memory, mask: &mask, position: &position, cache };
@@ -109,9 +117,9 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the mask of a layer's self-attention.
-    pub fn mask(&self, _layer: usize) -> Mask<B> {
+    pub fn mask(&self, _layer: usize, inputs: &Inputs<B>) -> Mask<B> {
         // The padding of an answer is at its end, where the causal mask hides it from all tokens.
-        Mask::causal()
+        Mask { documents: inputs.documents.clone(), ..Mask::causal() }
     }
 
     /// Returns the logits of a residual stream, after final norm, output layer and soft cap: `[batch, time, d_model]`

@@ -57,14 +57,19 @@ impl<B: Backend> Embeddings<B> {
     /// Embeds tokens and adds the position vectors.
     ///
     /// # Shapes
-    /// `tokens` `[batch, time]`, `position` `[time, d_model]`; the result is
-    /// `[batch, time, d_model]`.
+    /// `tokens` `[batch, time]`; `position` `[time, d_model]` for all sequences, or `[batch * time, d_model]` for the
+    /// tokens of one sequence after another; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
     /// [`Error::Shape`] if the positions differ from the tokens in number or width.
     pub fn forward(&self, tokens: Tensor<B, 2, Int>, position: Option<Tensor<B, 2>>) -> Result<Tensor<B, 3>> {
-        let ([_, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
+        let ([batch, time], [_, d_model]) = (tokens.dims(), self.token.weight.shape().dims());
         let positions = position.as_ref().map_or([time, d_model], Tensor::dims);
+        if batch > 1 && positions == [batch * time, d_model] {
+            // As one long sequence, every token has its own row of positions.
+            let embedded = self.forward(tokens.reshape([1, batch * time]), position)?;
+            return Ok(embedded.reshape([batch, time, d_model]));
+        }
         ensure(positions == [time, d_model], Error::Shape, || {
             format!("the positions are {positions:?}, but the tokens require [{time}, {d_model}]")
         })?;

@@ -14,7 +14,8 @@ pub struct AttentionMaps<B: Backend> {
     pub encoder: Vec<Tensor<B, 4>>,
     /// The weights of cross-attention, `[batch, heads, time, source_time]`.
     pub cross: Vec<Tensor<B, 4>>,
-    /// The visible keys of each query of the causal self-attention, `[layer][time]`.
+    /// The visible keys of each query of the causal self-attention, `[layer][time]`, or `[layer][batch * time]` if
+    /// several documents are packed into the sequences.
     pub visible: Vec<Vec<KeyRange>>,
 }
 

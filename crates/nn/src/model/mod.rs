@@ -25,12 +25,15 @@ pub use maps::AttentionMaps;
 pub use one_layer::OneLayerDecoder;
 pub use residual::NormPlacement;
 
+use std::sync::Arc;
+
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::display::display_variant;
 use crate::hooks::{Hooks, NoHooks};
+use crate::position::DocumentPositions;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
@@ -54,12 +57,21 @@ pub struct Inputs<B: Backend> {
     pub tokens: Tensor<B, 2, Int>,
     /// The source of an encoder-decoder; other models take none.
     pub source: Option<Source<B>>,
+    /// The document of each token, `[batch][time]`, if several documents are packed into a sequence: adjacent tokens
+    /// with the same number belong together. Tokens attend only to their own document, in which positions count from
+    /// 0, so each document gets the logits that it would get alone.
+    pub documents: Option<Arc<[Vec<u32>]>>,
 }
 
 impl<B: Backend> Inputs<B> {
-    /// Creates inputs from tokens `[batch, time]`, without a source.
+    /// Creates inputs from tokens `[batch, time]`, without a source, each sequence a single document.
     pub fn tokens(tokens: Tensor<B, 2, Int>) -> Self {
-        Self { tokens, source: None }
+        Self { tokens, source: None, documents: None }
+    }
+
+    /// Packs several documents into each sequence, given the document of each token, `[batch][time]`.
+    pub fn with_documents(self, documents: &[Vec<u32>]) -> Self {
+        Self { documents: Some(documents.into()), ..self }
     }
 }
 
@@ -105,8 +117,19 @@ impl<B: Backend> Model<B> {
         ensure(sources == batch, Error::Shape, || {
             format!("the number of sources is {sources}, but the number of answers is {batch}")
         })?;
+        let longest = match &inputs.documents {
+            None => time,
+            Some(documents) => {
+                let wrong = documents.iter().map(Vec::len).find(|tokens| *tokens != time);
+                let shape = [documents.len(), wrong.unwrap_or(time)];
+                ensure(shape == [batch, time], Error::Shape, || {
+                    format!("`inputs.documents` is {shape:?}, but must be [batch][time] = [{batch}, {time}]")
+                })?;
+                DocumentPositions::new(documents).longest()
+            }
+        };
         match self {
-            Model::Decoder(Decoder { position: Some(position), .. }) => position.check(time),
+            Model::Decoder(Decoder { position: Some(position), .. }) => position.check(longest),
             Model::OneLayer(_) | Model::Decoder(_) => Ok(()),
         }
     }
@@ -150,17 +173,26 @@ impl<B: Backend> Model<B> {
     /// Same as [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let [_, time] = inputs.tokens.dims();
+        let masks = self.masks(&inputs);
         let mut maps = AttentionMaps::default();
         let logits = self.forward_hooked(inputs, &mut maps)?;
-        maps.visible = self.masks().iter().map(|mask| mask.visible_keys(time, time)).collect();
+        maps.visible = masks.iter().map(|mask| mask.visible_keys(time, time)).collect();
         Ok((logits, maps))
     }
 
     /// Returns the mask of the causal self-attention of each layer.
-    fn masks(&self) -> Vec<Mask<B>> {
+    fn masks(&self, inputs: &Inputs<B>) -> Vec<Mask<B>> {
         match self {
-            Model::OneLayer(model) => vec![model.mask()],
-            Model::Decoder(model) => (0..model.blocks.len()).map(|layer| model.mask(layer)).collect(),
+            Model::OneLayer(model) => vec![model.mask(inputs)],
+            Model::Decoder(model) => (0..model.blocks.len()).map(|layer| model.mask(layer, inputs)).collect(),
+        }
+    }
+
+    /// Returns the number of layers with causal self-attention.
+    fn layers(&self) -> usize {
+        match self {
+            Model::OneLayer(_) => 1,
+            Model::Decoder(model) => model.blocks.len(),
         }
     }
 
@@ -173,8 +205,8 @@ impl<B: Backend> Model<B> {
     /// Same as [`Self::check`].
     pub fn forward_hooked(&self, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
         self.check(&inputs)?;
-        let memories = self.project_memory(inputs.source, hooks)?;
-        let x = self.hidden_states(inputs.tokens, &memories, None, hooks)?;
+        let memories = self.project_memory(inputs.source.clone(), hooks)?;
+        let x = self.hidden_states(inputs, &memories, None, hooks)?;
         Ok(self.logits(x))
     }
 
@@ -190,14 +222,14 @@ impl<B: Backend> Model<B> {
     /// Returns the residual stream before the final norm, `[batch, time, d_model]`.
     fn hidden_states(
         &self,
-        tokens: Tensor<B, 2, Int>,
+        inputs: Inputs<B>,
         memories: &[Memory<B>],
         caches: Option<&mut [KeyValueCache<B>]>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         match self {
-            Model::OneLayer(model) => model.hidden_states(tokens, caches.map(|caches| &mut caches[0]), hooks),
-            Model::Decoder(model) => model.hidden_states(tokens, memories, caches, hooks),
+            Model::OneLayer(model) => model.hidden_states(inputs, caches.map(|caches| &mut caches[0]), hooks),
+            Model::Decoder(model) => model.hidden_states(inputs, memories, caches, hooks),
         }
     }
 

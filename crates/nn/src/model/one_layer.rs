@@ -3,8 +3,9 @@
 
 use burn::module::{Module, ParamId};
 use burn::nn::{Embedding, Linear};
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 
+use super::Inputs;
 use crate::Result;
 use crate::attention::{AttentionHooks, AttentionInput, KeyValueCache, Mask, MultiHeadAttention};
 use crate::display::display_tree;
@@ -40,20 +41,20 @@ impl<B: Backend> OneLayerDecoder<B> {
     /// calls.
     ///
     /// # Shapes
-    /// `tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
+    /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
     ///
     /// # Errors
     /// The errors of [`MultiHeadAttention::forward`], which a validly built model never returns.
     pub fn hidden_states(
         &self,
-        tokens: Tensor<B, 2, Int>,
+        inputs: Inputs<B>,
         cache: Option<&mut KeyValueCache<B>>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         let mut hooks = BlockHooks::standalone(hooks);
-        let embedded = ops::embedding(&self.embedding, tokens, None); // [batch, time, d_model]
+        let embedded = ops::embedding(&self.embedding, inputs.tokens.clone(), None); // [batch, time, d_model]
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
-        let (mask, position) = (self.mask(), ScorePosition::None);
+        let (mask, position) = (self.mask(&inputs), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
         // Without a residual connection, the output layer reads only the output of the attention.
         let x = self.attention.forward_hooked(input, AttentionHooks::standalone(&mut *hooks.hooks))?;
@@ -61,7 +62,7 @@ impl<B: Backend> OneLayerDecoder<B> {
     }
 
     /// Returns the mask of the attention.
-    pub fn mask(&self) -> Mask<B> {
-        Mask::causal()
+    pub fn mask(&self, inputs: &Inputs<B>) -> Mask<B> {
+        Mask { documents: inputs.documents.clone(), ..Mask::causal() }
     }
 }

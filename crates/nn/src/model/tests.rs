@@ -1,5 +1,7 @@
 //! Tests of properties shared by all architectures.
 
+mod documents;
+
 use super::*;
 use crate::position::PositionScheme;
 use burn::tensor::Tolerance;
@@ -20,7 +22,7 @@ fn inputs<const TIME: usize>(tokens: [i64; TIME], source: Option<([i64; 5], usiz
         tokens: Tensor::from_ints([tokens], &device),
         lengths: vec![length],
     });
-    Inputs { tokens: Tensor::from_ints([tokens], &device), source }
+    Inputs { source, ..Inputs::tokens(Tensor::from_ints([tokens], &device)) }
 }
 
 #[test]

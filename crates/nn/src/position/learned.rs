@@ -4,6 +4,7 @@
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
+use super::documents::DocumentPositions;
 use crate::display::display_line;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
@@ -39,14 +40,31 @@ impl<B: Backend> Learned<B> {
     /// # Errors
     /// [`Error::Shape`] if the positions extend beyond the context.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
-        let ([context, _], end) = (self.weight.shape().dims(), start + time);
-        ensure(end <= context, Error::Shape, || {
+        self.check(start + time)?;
+        Ok(self.weight.val().narrow(0, start, time))
+    }
+
+    /// Returns the vectors of packed documents, `[batch * time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if a document is longer than the context.
+    pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Tensor<B, 2>> {
+        self.check(documents.longest())?;
+        Ok(documents.select(self.weight.val()))
+    }
+
+    /// Checks that there are positions for `time` tokens.
+    ///
+    /// # Errors
+    /// Same as [`Self::embedding`].
+    pub fn check(&self, time: usize) -> Result<()> {
+        let [context, _] = self.weight.shape().dims();
+        ensure(time <= context, Error::Shape, || {
             format!(
-                "a sequence of {end} tokens is longer than the context of {context}, where learned positions end; \
+                "a sequence of {time} tokens is longer than the context of {context}, where learned positions end; \
                  shorten it, or train with another `position`"
             )
-        })?;
-        Ok(self.weight.val().narrow(0, start, time))
+        })
     }
 }
 

@@ -13,6 +13,7 @@
 //! the config key `position`.
 
 pub mod alibi;
+mod documents;
 mod learned;
 mod random_sinusoidal;
 pub mod relative;
@@ -20,6 +21,7 @@ mod rotary;
 mod sinusoidal;
 
 pub use alibi::Alibi;
+pub use documents::DocumentPositions;
 pub use learned::Learned;
 pub use random_sinusoidal::{RandomSinusoidal, evaluation_positions};
 pub use relative::Relative;
@@ -183,6 +185,21 @@ pub fn contributions<B: Backend>(
     }
 }
 
+/// Returns the same as [`contributions`] for packed documents, given the document of each token, `[batch][time]`.
+/// Positions count from 0 in each document. The vectors added to the embeddings are `[batch * time, d_model]`, and the
+/// scores need no change: rotations and biases depend on distances only.
+///
+/// # Errors
+/// [`Error::Shape`] if a document extends beyond the last position.
+pub fn document_contributions<B: Backend>(
+    position: Option<&Position<B>>,
+    documents: &[Vec<u32>],
+) -> Result<(Option<Tensor<B, 2>>, ScorePosition<B>)> {
+    let Some(position) = position else { return Ok((None, ScorePosition::None)) };
+    let time = documents.first().map_or(0, Vec::len);
+    Ok((position.document_embedding(&DocumentPositions::new(documents))?, position.scores(time, time)))
+}
+
 impl<B: Backend> Position<B> {
     /// Checks that the scheme has positions for `time` tokens.
     ///
@@ -190,7 +207,7 @@ impl<B: Backend> Position<B> {
     /// Same as [`Self::embedding`].
     pub fn check(&self, time: usize) -> Result<()> {
         match self {
-            Position::Learned(learned) => learned.embedding(0, time).map(drop),
+            Position::Learned(learned) => learned.check(time),
             Position::RandomSinusoidal(random) => random.check(time),
             Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
                 Ok(())
@@ -207,6 +224,19 @@ impl<B: Backend> Position<B> {
             Position::Learned(learned) => learned.embedding(start, time).map(Some),
             Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.embedding(start, time))),
             Position::RandomSinusoidal(random) => random.embedding(start, time).map(Some),
+            Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
+        }
+    }
+
+    /// Returns the vectors added to the embeddings of packed documents, `[batch * time, d_model]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the scheme has fewer positions than the longest document needs.
+    pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
+        match self {
+            Position::Learned(learned) => learned.document_embedding(documents).map(Some),
+            Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.document_embedding(documents))),
+            Position::RandomSinusoidal(random) => random.document_embedding(documents).map(Some),
             Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
         }
     }

@@ -9,10 +9,13 @@
 //! training, positions are redrawn for each batch. In evaluation the seed is fixed, and the number of positions drawn
 //! is the larger of training context and sequence length.
 
+use std::collections::HashMap;
+
 use burn::module::Module;
-use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 
+use super::documents::{DocumentPositions, select};
 use super::sinusoidal::sinusoids;
 use crate::display::display_line;
 use crate::{Error, Result, error::ensure, ops};
@@ -48,15 +51,37 @@ impl<B: Backend> RandomSinusoidal<B> {
     /// [`Error::Shape`] if there are more tokens than positions.
     pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
         self.check(start + time)?;
+        let positions = self.draw(self.seed(), start + time).into_iter().skip(start).take(time);
+        Ok(select(self.table.clone(), positions.map(|position| position as i64).collect()))
+    }
+
+    /// Returns the embeddings of packed documents, `[batch * time, d_model]`. Documents of equal length have equal
+    /// positions.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if a document has more tokens than there are positions.
+    pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Tensor<B, 2>> {
+        self.check(documents.longest())?;
+        let seed = self.seed();
+        let mut drawn = HashMap::new();
+        let mut all = Vec::new();
+        for &length in documents.lengths() {
+            let positions = drawn.entry(length).or_insert_with(|| self.draw(seed, length));
+            all.extend(positions[..length].iter().map(|&position| position as i64));
+        }
+        Ok(select(self.table.clone(), all))
+    }
+
+    /// Returns the seed of the next draw, which is fixed in evaluation.
+    fn seed(&self) -> u64 {
+        if B::ad_enabled(&self.table.device()) { ops::next_seed() } else { EVALUATION_SEED }
+    }
+
+    /// Draws at least `time` positions in ascending order.
+    fn draw(&self, seed: u64, time: usize) -> Vec<usize> {
         let [largest, _] = self.table.dims();
-        let device = self.table.device();
-        let (seed, count) = match B::ad_enabled(&device) {
-            true => (ops::next_seed(), start + time),
-            false => (EVALUATION_SEED, (start + time).max(self.context)),
-        };
-        let positions = positions(seed, count, largest).into_iter().skip(start).take(time);
-        let positions = TensorData::new(positions.map(|position| position as i64).collect(), [time]);
-        Ok(self.table.clone().select(0, Tensor::<B, 1, Int>::from_data(positions, &device)))
+        let count = if B::ad_enabled(&self.table.device()) { time } else { time.max(self.context) };
+        positions(seed, count, largest)
     }
 
     /// Checks that there are positions for `time` tokens.

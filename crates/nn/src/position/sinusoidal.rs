@@ -10,6 +10,7 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
+use super::documents::DocumentPositions;
 use crate::display::display_line;
 
 /// Returns the interleaved sines and cosines of `time` positions, `[time, d_model]`.
@@ -47,13 +48,21 @@ impl<B: Backend> Sinusoidal<B> {
 
     /// Returns the rows of `time` positions from `start` on, `[time, d_model]`.
     pub fn embedding(&self, start: usize, time: usize) -> Tensor<B, 2> {
+        self.table(start + time).narrow(0, start, time)
+    }
+
+    /// Returns the rows of packed documents, `[batch * time, d_model]`.
+    pub fn document_embedding(&self, documents: &DocumentPositions) -> Tensor<B, 2> {
+        documents.select(self.table(documents.longest()))
+    }
+
+    /// Returns a table of at least `positions` rows.
+    fn table(&self, positions: usize) -> Tensor<B, 2> {
         let [context, d_model] = self.table.dims();
-        let table = if start + time <= context {
-            self.table.clone()
-        } else {
-            sinusoids(start + time, d_model, &self.table.device())
-        };
-        table.narrow(0, start, time)
+        match positions <= context {
+            true => self.table.clone(),
+            false => sinusoids(positions, d_model, &self.table.device()),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::analysis::ablation::without_head;
 use crate::model::{Inputs, ModelConfig, Sizes, Source};
 use crate::ops::{Activation, NormKind};
 use crate::position::PositionScheme;
-use burn::tensor::Tolerance;
+use burn::tensor::{Int, Tolerance};
 use burn_ndarray::NdArray;
 
 type B = NdArray;
@@ -36,7 +36,7 @@ fn tokens() -> [Tensor<B, 2, Int>; 2] {
 }
 
 fn pass(model: &Model<B>, tokens: &Tensor<B, 2, Int>, interventions: Interventions<B>) -> Activations<B> {
-    run(explainable(model).unwrap(), tokens.clone(), &[], &interventions).unwrap()
+    run(explainable(model).unwrap(), Inputs::tokens(tokens.clone()), &[], &interventions).unwrap()
 }
 
 fn sites(model: &Model<B>) -> Vec<Site> {
@@ -82,11 +82,11 @@ fn encoder_decoder_pass_matches_forward_and_head_sums() {
     let model: Model<B> = config.init(sizes, &device).unwrap();
     let [tokens, other] = tokens();
     let source = Source { tokens: other.narrow(1, 0, 5), lengths: vec![4, 5] };
-    let inputs = Inputs { tokens: tokens.clone(), source: Some(source.clone()) };
+    let inputs = Inputs { source: Some(source.clone()), ..Inputs::tokens(tokens.clone()) };
     let expected = model.forward(inputs).unwrap();
     let decoder = explainable(&model).unwrap();
     let memories = decoder.project_memory(Some(source), &mut crate::hooks::NoHooks).unwrap();
-    let pass = |it: Interventions<B>| run(decoder, tokens.clone(), &memories, &it).unwrap();
+    let pass = |it: Interventions<B>| run(decoder, Inputs::tokens(tokens.clone()), &memories, &it).unwrap();
     let original = pass(Interventions::default());
     assert_near(original.logits.clone(), expected);
     let hidden = original.at(Site::CrossPattern(0, 2)).slice([0..1, 0..7, 4..5]).abs().max().into_scalar();

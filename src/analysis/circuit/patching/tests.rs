@@ -84,12 +84,13 @@ fn pairs_end_where_the_models_answer_changes() {
         targets: inputs[1..].iter().copied().chain([4]).collect(),
         roles: vec![crate::data::Role::Unknown; inputs.len()],
         source: None,
+        documents: None,
     };
     let model = model();
     let model = explainable(&model).unwrap();
     let answer = |tokens: &[u32]| {
         let tokens = padded::<B>(&[&tokens.to_vec()], &Default::default());
-        let logits = run(model, tokens, &[], &Interventions::default()).unwrap().logits;
+        let logits = run(model, Inputs::tokens(tokens), &[], &Interventions::default()).unwrap().logits;
         let [_, time, _] = logits.dims();
         logits.narrow(1, time - 1, 1).argmax(2).into_data().iter::<i64>().next().unwrap() as u32
     };

@@ -61,7 +61,7 @@ fn cached_and_uncached_logits_agree_on<B: Backend>() {
     for config in configs() {
         let model = config.init::<B>(SIZES, &device).unwrap();
         let tokens = Tensor::from_ints(TOKENS, &device);
-        let inputs = Inputs { tokens: tokens.clone(), source: source(&config) };
+        let inputs = Inputs { source: source(&config), ..Inputs::tokens(tokens.clone()) };
         let expected = model.forward(inputs).unwrap(); // [2, 13, 11]
         // A prompt in one step, then single tokens, then several tokens per step.
         let mut cache = model.start(source(&config)).unwrap();
@@ -94,7 +94,7 @@ fn cached_and_uncached_greedy_tokens_are_identical() {
         let mut cache = model.start(source(&config)).unwrap();
         let mut unread = prompt;
         for _ in 0..9 {
-            let inputs = Inputs { tokens: uncached.clone(), source: source(&config) };
+            let inputs = Inputs { source: source(&config), ..Inputs::tokens(uncached.clone()) };
             let [_, time] = uncached.dims();
             let logits = model.forward(inputs).unwrap().narrow(1, time - 1, 1).squeeze_dim(1);
             uncached = Tensor::cat(vec![uncached, next(logits)], 1);

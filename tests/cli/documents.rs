@@ -1,0 +1,127 @@
+//! Texts of separate documents: training, resuming, evaluation, scores and refusals.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{assert_same_result, program, resume, stdout_of, summary, text, train};
+
+/// The end token is 0, and the letters a to d are 1 to 4.
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{"id": 0,
+    "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+    "special": true}], "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+    "model": {"type": "BPE", "vocab": {"<|endoftext|>": 0, "a": 1, "b": 2, "c": 3, "d": 4}, "merges": []}}"#;
+
+/// Writes a text of documents of 3 to 7 tokens with the end token, and its tokenizer.
+fn documents(folder: &Path) {
+    let document =
+        |index: usize| "abcd".chars().cycle().skip(index * index % 7).take(2 + index % 5).collect();
+    let all: Vec<String> = (0..400).map(document).collect();
+    fs::write(folder.join("stories.txt"), all.join("<|endoftext|>")).unwrap();
+    fs::write(folder.join("tokenizer.json"), TOKENIZER).unwrap();
+}
+
+const SEPARATE: [&str; 12] = [
+    "data.path=stories.txt",
+    "data.tokens=tokenizer.json",
+    "data.documents=separate",
+    "data.length=16",
+    "model.d_model=16",
+    "model.heads=2",
+    "model.layers=1",
+    "training.batch_size=4",
+    "training.steps=12",
+    "training.validate_every=4",
+    "training.log_every=3",
+    "analysis.sequences=8",
+];
+
+#[test]
+fn separate_documents_train_resume_and_evaluate() {
+    let dir = TempDir::new().unwrap();
+    documents(dir.path());
+    let sets = [&SEPARATE[..], &["model.position=learned", "data.lengths=[8, 20]", "training.accumulate=2"]]
+        .concat();
+    let trained = train(dir.path(), &sets, &["--run", "whole"]);
+    assert!(trained.status.success(), "{}", text(&trained.stderr));
+    let whole = dir.path().join("whole");
+    let stopped = train(dir.path(), &sets, &["--run", "run", "--until", "7"]);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    assert!(resume(dir.path(), "run").status().unwrap().success());
+    assert_same_result(&dir.path().join("run"), &whole);
+    // The kernels agree on the losses.
+    let reference = [&sets[..], &["training.kernels=reference"]].concat();
+    assert!(train(dir.path(), &reference, &["--run", "reference"]).status.success());
+    let loss = |run: &Path| summary(run)["best_valid_loss"].as_f64().unwrap();
+    assert!((loss(&whole) - loss(&dir.path().join("reference"))).abs() < 1e-4);
+    // Every fifth or so target begins a document and does not count.
+    let evaluated: Value =
+        serde_json::from_str(&stdout_of(dir.path(), &["evaluate", "whole", "--json"])).unwrap();
+    let described: Value = serde_json::from_str(&stdout_of(
+        dir.path(),
+        &[&["data", "--json"][..], &SEPARATE.map(|set| ["--set", set]).concat()].concat(),
+    ))
+    .unwrap();
+    assert_eq!(described["documents"]["median_length"], 5);
+    assert_eq!(evaluated["tokens"], described["valid"]["targets"]);
+    assert!((evaluated["loss"].as_f64().unwrap() - loss(&whole)).abs() < 1e-5);
+    // The stored samples keep their documents.
+    let samples: Value = serde_json::from_slice(&fs::read(whole.join("samples.json")).unwrap()).unwrap();
+    let numbers = samples[0]["documents"].as_array().unwrap();
+    assert!(numbers.len() == 16 && numbers[0] == 0 && numbers[15] == 4, "{numbers:?}");
+}
+
+#[test]
+fn scores_of_documents_equal_scores_alone() {
+    let dir = TempDir::new().unwrap();
+    documents(dir.path());
+    assert!(train(dir.path(), &SEPARATE, &["--run", "run"]).status.success());
+    let scores = |tokens: &str| -> Vec<Option<f64>> {
+        let report = stdout_of(dir.path(), &["score", "run", "--tokens", tokens, "--json"]);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        serde_json::from_value(report["log_probabilities"].clone()).unwrap()
+    };
+    let (packed, first, second) = (scores("1 2 3 0 4 1 2 0"), scores("1 2 3 0"), scores("4 1 2 0"));
+    let close = |found: &[Option<f64>], expected: &[Option<f64>]| {
+        let pairs = found.iter().zip(expected);
+        found.len() == 3 && pairs.clone().all(|(a, b)| (a.unwrap() - b.unwrap()).abs() < 1e-5)
+    };
+    assert!(close(&packed[..3], &first) && close(&packed[4..], &second), "{packed:?} {first:?} {second:?}");
+    assert_eq!(packed[3], None, "the first token of a document is not predicted");
+    let inspected = stdout_of(dir.path(), &["inspect", "run", "--tokens", "1 2 3 0 4 1", "--json"]);
+    let inspected: Value = serde_json::from_str(&inspected).unwrap();
+    let row: Vec<f64> = serde_json::from_value(inspected["weights"][0][0][5].clone()).unwrap();
+    assert!(row[..4] == [0.0; 4] && (row[4] + row[5] - 1.0).abs() < 1e-5, "{row:?}");
+    let generated = |prompt: &str| {
+        let arguments = ["generate", "run", "--tokens", prompt, "--greedy", "--max-new", "6", "--json"];
+        let report: Value = serde_json::from_str(&stdout_of(dir.path(), &arguments)).unwrap();
+        report["samples"][0]["tokens"].clone()
+    };
+    assert_eq!(generated("4 4 4 0 1 2"), generated("1 2"));
+}
+
+#[test]
+fn texts_of_one_document_are_refused() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("one.txt"), "abcd".repeat(400)).unwrap();
+    let output = program(dir.path())
+        .args(["data", "--set", "data.path=one.txt", "--set", "data.documents=separate"])
+        .output();
+    let output = output.unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("`data.documents` = \"separate\" needs several documents"), "{stderr}");
+    assert!(stderr.contains("set `data.path` to a folder with a file per document"), "{stderr}");
+}
+
+#[test]
+fn separate_documents_of_tasks_have_no_effect() {
+    let dir = TempDir::new().unwrap();
+    let page = stdout_of(dir.path(), &["data", "--set", "data.documents=separate"]);
+    assert!(
+        page.contains("`data.documents` = \"separate\" has no effect: it applies only to texts"),
+        "{page}"
+    );
+}
