@@ -137,8 +137,8 @@ fn open(config: &DataConfig) -> Result<(Bytes, Layout)> {
 
 /// Returns an error if a NumPy file is shorter or longer than its header declares.
 fn check_length(path: &Path, layout: &Layout, length: u64) -> Result<()> {
-    let sizes = layout.shape.iter().map(|&size| size as u64);
-    let all = sizes.fold(Some(layout.integer.bytes as u64), |all, size| all?.checked_mul(size));
+    let mut sizes = layout.shape.iter().map(|&size| size as u64);
+    let all = sizes.try_fold(layout.integer.bytes as u64, u64::checked_mul);
     let expected = all.and_then(|all| all.checked_add(layout.start));
     match expected == Some(length) {
         true => Ok(()),

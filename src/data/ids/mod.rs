@@ -122,13 +122,16 @@ impl Iterator for Iter<'_> {
         }
     }
 
-    fn fold<T, F: FnMut(T, u32) -> T>(mut self, first: T, mut each: F) -> T {
+    fn fold<T, F: FnMut(T, u32) -> T>(self, first: T, mut each: F) -> T {
         match self {
             Iter::Memory(ids, range) => range.fold(first, |folded, index| each(folded, ids.get(index))),
-            Iter::File { .. } => {
-                let mut folded = first;
-                while let Some(id) = self.next() {
-                    folded = each(folded, id);
+            Iter::File { ids, range, block } => {
+                let mut folded = block.fold(first, &mut each);
+                let mut next = vec![0; range.len().min(BLOCK)];
+                for start in range.clone().step_by(BLOCK) {
+                    let next = &mut next[..BLOCK.min(range.end - start)];
+                    ids.copy(start, next);
+                    folded = next.iter().fold(folded, |folded, &id| each(folded, id));
                 }
                 folded
             }
