@@ -287,7 +287,10 @@ impl Previous {
             schedule: Schedule::new(&training, training.total_steps(batches)),
             steps_per_epoch: training.steps_per_epoch(batches),
             changed: changed
-                .map(|(key, (value, before))| format!("{key} = {value} (was {before})"))
+                .map(|(key, (value, before))| {
+                    let before = if before == "nothing" { "not set" } else { before.as_str() };
+                    format!("{key} = {value} (was {before})")
+                })
                 .collect(),
         })
     }

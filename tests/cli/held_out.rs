@@ -150,7 +150,13 @@ fn evaluating_on_training_sequences_is_warned_about() {
     fs::write(folder.join("all.csv"), rows(0..200)).unwrap();
     fs::write(folder.join("seen.csv"), rows(0..150)).unwrap();
     fs::write(folder.join("new.csv"), rows(200..300)).unwrap();
-    let sets = ["data.path=all.csv", "data.vocab=7", "training.steps=3", "analysis.circuit=false"];
+    let sets = [
+        "data.path=all.csv",
+        "data.split=tail",
+        "data.vocab=7",
+        "training.steps=3",
+        "analysis.circuit=false",
+    ];
     small_run(folder, &sets, "run");
     let run = |arguments: &[&str]| {
         let output = program(folder).args(arguments).output().unwrap();

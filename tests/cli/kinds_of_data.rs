@@ -52,7 +52,7 @@ fn names_are_trained_generated_and_scored() {
     assert_eq!(prompted, "emma\n");
     let score = stdout_of(folder, &["evaluate", "names", "--data", "held.csv", "--json"]);
     let score: Value = serde_json::from_str(&score).unwrap();
-    assert_eq!(score["targets"], 9, "{score}");
+    assert_eq!(score["targets_in_file"], 9, "{score}");
 }
 
 #[test]

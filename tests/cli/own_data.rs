@@ -196,7 +196,13 @@ fn relative_data_paths_work_from_any_folder() {
     succeeds(dir.path(), &["train", "own.toml", "--run", "own", "--progress", "none"]);
     let again =
         ["train", "own.toml", "--resume", "own", "--progress", "none", "--max-minutes", "0", "--steps", "3"];
-    succeeds(dir.path(), &again);
+    let output = program(dir.path()).args(again).output().unwrap();
+    let stderr = without_data_warnings(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("because of training.steps = 3 (was not set)") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -109,7 +109,10 @@ fn unprivileged(dir: &Path, before: &[&str], arguments: &[&str]) -> Output {
     use std::os::unix::process::CommandExt;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     // The build folder may not be readable for other users.
-    fs::copy(env!("CARGO_BIN_EXE_causal-attention"), dir.join("program")).unwrap();
+    // A copy by this process could not be started while another test starts a process, which inherits the open file.
+    let copied =
+        Command::new("cp").arg(env!("CARGO_BIN_EXE_causal-attention")).arg(dir.join("program")).status();
+    assert!(copied.unwrap().success());
     let words: Vec<_> = before.iter().chain(&["./program"]).chain(arguments).collect();
     let mut command = Command::new(words[0]);
     command.current_dir(dir).args(&words[1..]);

@@ -12,7 +12,7 @@ fn headers_above_data_are_not_rows() {
     write(folder, "months.csv", "Month,Passengers\n", 144, |row| {
         format!("{}-{:02},{}", 1949 + row / 12, row % 12 + 1, 100 + row % 50)
     });
-    let months = described(folder, "months.csv", &[]);
+    let months = described(folder, "months.csv", &["data.split=tail"]);
     assert_eq!(months["table"]["header"], json!(["Month", "Passengers"]));
     assert_eq!(
         (&months["vocab"], &months["samples"][0]["tokens"]),

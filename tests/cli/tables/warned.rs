@@ -98,7 +98,7 @@ fn split_numbers_lost_zeros_and_comments_are_reported() {
     write(folder, "comment.csv", "# from the sensor\na,b\n", 200, |row| format!("{},{}", row % 3, row % 5));
     let stderr = refused(folder, "comment.csv", &[]);
     assert!(
-        stderr.contains("comment.csv:1: starts with `#`") && stderr.contains("remove this comment"),
+        stderr.contains("comment.csv:1: starts with `#`") && stderr.contains("set `data.comment` = \"#\""),
         "{stderr}"
     );
 }
