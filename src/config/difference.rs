@@ -1,5 +1,6 @@
 //! Differences between two configs, and the differences that a resumed run permits.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Config;
@@ -31,6 +32,18 @@ impl Difference {
 }
 
 const NOTHING: &str = "nothing";
+
+/// Returns the keys with different values in two configs, with both values.
+pub(crate) fn differing<'k>(
+    keys: impl Iterator<Item = &'k str>,
+    [values, others]: [&BTreeMap<String, toml::Value>; 2],
+) -> impl Iterator<Item = (&'k str, (String, String))> {
+    keys.filter_map(move |key| {
+        let [value, other] = [values.get(key), others.get(key)];
+        let shown = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".into(), ToString::to_string);
+        (value != other).then(|| (key, (shown(value), shown(other))))
+    })
+}
 
 impl Config {
     /// Returns the first key in `sections` whose value is different in `other`.

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
+pub(crate) use difference::differing;
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
 pub use optimizer::OptimizerKind;
@@ -49,18 +50,6 @@ use source::Written;
 /// Returns true if the command line overrides a key, given with its section.
 pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
-}
-
-/// Returns the keys with different values in two configs, with both values.
-pub(crate) fn differing<'k>(
-    keys: impl Iterator<Item = &'k str>,
-    [values, others]: [&BTreeMap<String, toml::Value>; 2],
-) -> impl Iterator<Item = (&'k str, (String, String))> {
-    keys.filter_map(move |key| {
-        let [value, other] = [values.get(key), others.get(key)];
-        let shown = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".into(), ToString::to_string);
-        (value != other).then(|| (key, (shown(value), shown(other))))
-    })
 }
 
 /// The keys that set the length of a run.

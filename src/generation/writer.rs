@@ -171,13 +171,8 @@ pub fn generate<B: Backend>(
     let stops = Stops::new(vocabulary, &options.stop_strings)?;
     let source = prompt.source.as_ref().map(|tokens| source::<B>(tokens, options.samples, device));
     let mut cache = model.start(source.clone())?;
-    let mut batch: Vec<BatchRow> = (0..options.samples)
-        .map(|_| BatchRow {
-            all: prompt.tokens.clone(),
-            transcript: Transcript::new(vocabulary, &prompt.tokens, &stops),
-            continuation: Continuation::default(),
-        })
-        .collect();
+    let new_row = |_| BatchRow::new(vocabulary, prompt, &stops);
+    let mut batch: Vec<BatchRow> = (0..options.samples).map(new_row).collect();
 
     // The window holds the tokens from `first` on. The cache holds the tokens of the window before `unread`.
     let [context, kept] = window(sizes, prompt, options.slides);
@@ -227,7 +222,15 @@ pub fn generate<B: Backend>(
     Ok(batch.into_iter().map(BatchRow::finish).collect())
 }
 
-impl BatchRow<'_> {
+impl<'a> BatchRow<'a> {
+    fn new(vocabulary: &'a Vocabulary, prompt: &Prompt, stops: &'a Stops<'a>) -> Self {
+        Self {
+            all: prompt.tokens.clone(),
+            transcript: Transcript::new(vocabulary, &prompt.tokens, stops),
+            continuation: Continuation::default(),
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.continuation.ended != StopReason::MaxNew
     }

@@ -95,11 +95,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         if state.step == 0 {
             setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         } else {
-            let rate = previous.as_ref().and_then(|previous| previous.change_of_rate(state.step, &setup));
-            let epoch = history.last(Split::Train).zip(previous.as_ref());
-            let epoch =
-                epoch.and_then(|(last, previous)| previous.change_of_epoch(last, setup.steps_per_epoch));
-            rate.into_iter().chain(epoch).for_each(|change| log::info!("{change}"));
+            previous.iter().for_each(|previous| previous.report(&state, &setup, history.last(Split::Train)));
         }
         let at_once = at_once::<B>(shards.own.len(), shards_per_pass(&trainee));
         let learning = Learning::resume(trainee, moments, &state, &setup, device);
@@ -293,6 +289,13 @@ impl Previous {
                 })
                 .collect(),
         })
+    }
+
+    /// Logs what changes at the step of `state`; `last` is the last logged step.
+    fn report(&self, state: &State, setup: &Setup, last: Option<&Row>) {
+        let rate = self.change_of_rate(state.step, setup);
+        let epoch = last.and_then(|last| self.change_of_epoch(last, setup.steps_per_epoch));
+        rate.into_iter().chain(epoch).for_each(|change| log::info!("{change}"));
     }
 
     /// Describes the jump of the learning rate after `step` steps, with its cause and the options that prevent it.

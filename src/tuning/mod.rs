@@ -27,6 +27,7 @@ mod study;
 mod table;
 mod training_set;
 mod trial;
+mod unused;
 
 pub use dimension::{number, shown};
 pub use folder::{best, check_resumes, overfit_check, study_folder};

@@ -1,7 +1,5 @@
 //! The plan of a study before any trial runs: its stages, the configs of its trials, and their budget.
 
-use std::collections::BTreeMap;
-
 use super::budget::Budget;
 use super::recipe;
 use super::space::{Setting, not_searched};
@@ -11,7 +9,7 @@ use crate::backend::{Device, MemoryEstimate};
 use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
-use crate::numbers::{counted, part_of, thousands};
+use crate::numbers::{counted, thousands};
 use crate::training::{RunFolder, sizes_of};
 
 /// The maximum number of steps of a trial.
@@ -136,34 +134,6 @@ impl Outline {
         };
         let proposed = self.stages.agenda(|_, _| None).trials;
         proposed.into_iter().map(|trial| trial.setting).enumerate().map(candidate).collect()
-    }
-
-    /// Returns a warning for each searched key that has no effect on some of the trials.
-    pub fn keys_without_effect(&self, candidates: &[Candidate], dataset: &Dataset) -> Vec<String> {
-        let mut idle: BTreeMap<String, usize> = BTreeMap::new();
-        for Candidate { config, setting, .. } in candidates {
-            let keys = config.without_effect(Some(dataset)).into_iter().filter_map(|error| match error {
-                Error::Key { key, .. } if setting.contains_key(&key) => Some(key),
-                _ => None,
-            });
-            keys.for_each(|key| *idle.entry(key).or_default() += 1);
-        }
-        let warning = |(key, count): (String, usize)| {
-            format!("`{key}` is searched but has no effect in {}", part_of(count, candidates.len(), "trial"))
-        };
-        idle.into_iter().map(warning).collect()
-    }
-
-    /// Returns the messages about keys without effect in the config itself that have an effect in some of the trials.
-    pub fn effective_in_trials(&self, candidates: &[Candidate], dataset: &Dataset) -> Vec<String> {
-        let is_used = |error: &Error| {
-            let Error::Key { key, .. } = error else { return false };
-            let is_unused = |other: &Error| matches!(other, Error::Key { key: other, .. } if other == key);
-            let trials = candidates.iter().map(|candidate| &candidate.config);
-            trials.into_iter().any(|config| !config.without_effect(Some(dataset)).iter().any(is_unused))
-        };
-        let of_config = self.base.without_effect(Some(dataset));
-        of_config.iter().filter(|error| is_used(error)).map(Error::to_string).collect()
     }
 
     /// Returns the steps of a trial at the config's own batch size.

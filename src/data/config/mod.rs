@@ -1,12 +1,12 @@
 //! The section `[data]` of a config.
 
 mod choice;
+mod fields;
 mod paths;
 mod table;
 mod unused;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -134,7 +134,7 @@ pub struct DataConfig {
     /// The column with the targets of pairs. An encoder-decoder reads the source and writes the target; a decoder reads
     /// the source, a separator, the target and an end token.
     pub target_column: Column,
-    /// The targets of pairs and conversations that count in the loss: `"target"`, those of the answers, or `"all"`.
+    /// The targets of pairs and conversations that count in the loss: `"target"`, the targets of answers, or `"all"`.
     pub loss_on: LossOn,
     /// The sequences of a table with more than `data.length` targets: `"keep"` them whole, `"cut"` or `"drop"` them, or
     /// `"error"`.
@@ -270,68 +270,6 @@ impl DataConfig {
         }
     }
 
-    /// Checks that the keys that select the columns of a table fit together.
-    fn check_table(&self) -> Result<()> {
-        let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
-        let refused =
-            |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
-        let listed =
-            |columns: &[Column]| columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ");
-        if self.source_column.is_set() != self.target_column.is_set() {
-            let (key, value, other) = match self.source_column.is_set() {
-                true => ("data.source_column", &self.source_column, "data.target_column"),
-                false => ("data.target_column", &self.target_column, "data.source_column"),
-            };
-            let problem = format!("needs the other column of the pairs; set `{other}` too");
-            return Err(Error::key(key, value, problem));
-        }
-        if self.has_pairs() && (self.column.is_set() || has_columns || self.group_by.is_set()) {
-            let problem = "selects pairs, which other keys of columns cannot change; remove `data.column`, \
-                           `data.columns`, `data.ignore_columns` and `data.group_by`";
-            return refused("data.source_column", &self.source_column, problem);
-        }
-        if self.column.is_set() && has_columns {
-            let problem =
-                "selects one column, but `data.columns` or `data.ignore_columns` selects several; remove one";
-            return refused("data.column", &self.column, problem);
-        }
-        if !self.columns.is_empty() && !self.ignore_columns.is_empty() {
-            return refused(
-                "data.ignore_columns",
-                &listed(&self.ignore_columns),
-                "has no effect with `data.columns`; remove one of them",
-            );
-        }
-        if self.order_by.is_set() && !self.group_by.is_set() && !self.column.is_set() {
-            let problem = "orders the rows of a group or of one column; set `data.group_by` or `data.column`";
-            return refused("data.order_by", &self.order_by, problem);
-        }
-        if self.reads_texts() && (self.group_by.is_set() || !self.columns.is_empty() || self.bins > 0) {
-            let problem =
-                "splits the texts of one column; remove `data.group_by`, `data.columns` and `data.bins`";
-            return refused("data.tokens", &self.tokens, problem);
-        }
-        if self.bins == 1 || self.bins > 0 && self.values == Values::Symbols {
-            let problem = if self.bins == 1 {
-                "must be 0 or at least 2"
-            } else {
-                "needs numbers, not symbols; remove it"
-            };
-            return refused("data.bins", &self.bins, problem);
-        }
-        if self.difference && self.bins == 0 {
-            return refused("data.difference", &true, "needs bins of the differences; set `data.bins` = 32");
-        }
-        if self.comment.chars().count() > 8 || self.comment.contains(['\n', '\r']) {
-            return refused(
-                "data.comment",
-                &self.comment,
-                "is not the beginning of a comment; use a few characters",
-            );
-        }
-        Ok(())
-    }
-
     /// Returns the source of the sequences: `data.source` if it is set, or else the source that reads `path`.
     pub fn source(&self) -> Source {
         self.source.unwrap_or_else(|| self.path.source())
@@ -422,70 +360,4 @@ impl DataConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_has_default_and_round_trips() {
-        let config = DataConfig::default();
-        let written = toml::to_string(&config).unwrap();
-        assert!(written.contains("vocab = \"auto\""), "{written}");
-        assert_eq!(toml::from_str::<DataConfig>(&written).unwrap(), config);
-        assert_eq!(toml::from_str::<DataConfig>("").unwrap(), config);
-        let config = DataConfig { vocab: Count::Of(7), ..config };
-        assert_eq!(toml::from_str::<DataConfig>("vocab = 7").unwrap(), config);
-    }
-
-    #[test]
-    fn type_errors_say_what_is_expected() {
-        for wrong in ["period = [1]", "period = [1, 2, 3]", "period = 4", "period = \"long\""] {
-            let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
-            assert!(error.contains("as [8, 16], or \"auto\""), "{error}");
-        }
-        let config = DataConfig { period: Periods::Of([3, 5]), ..DataConfig::default() };
-        assert_eq!(toml::from_str::<DataConfig>("period = [3, 5]").unwrap(), config);
-        for wrong in ["vocab = \"many\"", "vocab = -3", "vocab = 1.5"] {
-            let error = toml::from_str::<DataConfig>(wrong).unwrap_err().to_string();
-            assert!(error.contains("expected an integer or \"auto\""), "{error}");
-        }
-    }
-
-    #[test]
-    fn path_decides_the_source() {
-        let config = |path: &str| DataConfig { path: path.into(), ..DataConfig::default() };
-        let sources = ["", "2024", "a.txt", "b.CSV"].map(|path| config(path).source());
-        assert_eq!(sources, [Source::Sequences, Source::Text, Source::Text, Source::Table]);
-        assert_eq!(["a.npy", "train.bin"].map(|path| config(path).source()), [Source::Array; 2]);
-        let packed = ["a.txt.zst", "b.tsv.gz", "c.jsonl.GZ", "d.gz"].map(|path| config(path).source());
-        assert_eq!(packed, [Source::Text, Source::Table, Source::Table, Source::Text]);
-        assert_eq!(
-            (DataConfig::extension_of(Path::new("b.TSV.gz")).as_str(), config("c.jsonl.zst").is_json()),
-            ("tsv", true)
-        );
-        let drawn = DataConfig { source: Some(Source::Sequences), ..config("a.txt") };
-        let error = drawn.check().unwrap_err().to_string();
-        assert!(error.contains("`data.path` = \"a.txt\" names one; remove"), "{error}");
-        let config = DataConfig { source: Some(Source::Text), ..config("b.csv") };
-        assert_eq!(config.source(), Source::Text);
-        assert!(DataConfig { tokens: Tokens::File("".into()), ..config }.check().is_err());
-    }
-
-    #[test]
-    fn training_split_is_exact_despite_rounding() {
-        let parts = |valid_fraction| {
-            let config = DataConfig { valid_fraction, ..DataConfig::default() };
-            [10, 9, 1000, 1_115_394].map(|all| config.train_part(all))
-        };
-        assert_eq!(parts(0.8), [2, 1, 200, 223_078]);
-        assert_eq!(parts(0.9), [1, 0, 100, 111_539]);
-        assert_eq!(parts(0.7), [3, 2, 300, 334_618]);
-        assert_eq!(parts(0.1), [9, 8, 900, 1_003_854]);
-    }
-
-    #[test]
-    fn nan_fraction_is_rejected_even_when_unused() {
-        let config = DataConfig { valid_fraction: f64::NAN, ..DataConfig::default() };
-        let error = config.check().unwrap_err().to_string();
-        assert_eq!(error, "`data.valid_fraction` = NaN must be in (0, 1)");
-    }
-}
+mod tests;

@@ -68,7 +68,7 @@ impl fmt::Display for Paths {
 }
 
 impl Paths {
-    /// Returns true if there is no path.
+    /// Returns true without any path.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -137,7 +137,7 @@ impl Paths {
     /// Returns the files that the paths name, with those below folders in path order. Hidden files are skipped.
     ///
     /// # Errors
-    /// Returns the errors of [`expand`](Self::expand), and an error if a folder cannot be read or has no files.
+    /// Returns the errors of [`expand`](Self::expand), and an error if a folder cannot be read or does not contain files.
     pub(in crate::data) fn files(&self, key: &str) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for path in self.expand(key)? {

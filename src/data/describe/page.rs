@@ -26,25 +26,7 @@ impl Display for DataDescription {
         let mut line = |name: &str, text: &dyn Display| writeln!(f, "{name:<12}{text}");
         line("source", &format_args!("{} {}", self.source, in_one_line(&self.name)))?;
         if let Some(table) = &self.file.table {
-            line("format", &format_of(table))?;
-            if table.files > 1 {
-                line("files", &counted(table.files, "file"))?;
-            }
-            if let Some(groups) = table.groups {
-                line("groups", &format_args!("{}, each of which is a sequence", counted(groups, "group")))?;
-            }
-            if table.left_out > 0 {
-                let left_out = counted(table.left_out, "sequence");
-                line("left out", &format_args!("{left_out} longer than `data.length`"))?;
-            }
-            let names = table.header.as_ref().map(|names| shortened(names, " | ", MAX_ROW_VALUES));
-            if table.delimiter.is_some() {
-                line("header", &names.as_deref().unwrap_or("none"))?;
-            }
-            for (row, values) in table.rows.iter().enumerate() {
-                let name = if row == 0 { "first rows" } else { "" };
-                line(name, &shortened(values, " | ", MAX_ROW_VALUES))?;
-            }
+            write_table(table, &mut line)?;
         }
         if let Some(array) = &self.file.array {
             line("format", array)?;
@@ -107,9 +89,38 @@ impl Display for EndOfText {
     }
 }
 
+/// Writes the format and the first rows of a table with `line`, which takes a name and a text.
+fn write_table(
+    table: &TableReading,
+    line: &mut impl FnMut(&str, &dyn Display) -> fmt::Result,
+) -> fmt::Result {
+    line("format", &format_of(table))?;
+    if table.files > 1 {
+        line("files", &counted(table.files, "file"))?;
+    }
+    if let Some(groups) = table.groups {
+        line("groups", &format_args!("{}, each of which is a sequence", counted(groups, "group")))?;
+    }
+    if table.left_out > 0 {
+        let left_out = counted(table.left_out, "sequence");
+        line("left out", &format_args!("{left_out} longer than `data.length`"))?;
+    }
+    let names = table.header.as_ref().map(|names| shortened(names, " | ", MAX_ROW_VALUES));
+    if table.delimiter.is_some() {
+        line("header", &names.as_deref().unwrap_or("none"))?;
+    }
+    for (row, values) in table.rows.iter().enumerate() {
+        let name = if row == 0 { "first rows" } else { "" };
+        line(name, &shortened(values, " | ", MAX_ROW_VALUES))?;
+    }
+    Ok(())
+}
+
 /// Returns the format of a table, its delimiter and its columns.
 fn format_of(table: &TableReading) -> String {
     let columns = match table.columns {
+        // Conversations are not values of columns.
+        [_, 0] => return table.format.to_string(),
         [min, max] if min == max => counted(max, "column"),
         [min, max] => format!("{min} to {}", counted(max, "column")),
     };

@@ -90,7 +90,7 @@ impl ChatTemplate {
     fn added<'t>(&self, before: &str, text: &'t str) -> std::result::Result<&'t str, String> {
         text.strip_prefix(before).ok_or_else(|| {
             "has a conversation whose beginning the chat template of the tokenizer writes differently after later turns, \
-             so the answers cannot be told apart; use `data.tokens` = \"characters\" or \"bpe\""
+             so the beginnings of answers are unknown; use `data.tokens` = \"characters\" or \"bpe\""
                 .to_string()
         })
     }

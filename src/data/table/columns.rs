@@ -25,7 +25,7 @@ impl Table<'_> {
         width: usize,
         mut column: Option<usize>,
     ) -> Result<Option<usize>> {
-        if let Some(selection) = self.selection.clone() {
+        if let Some(selection) = self.chosen.selection.clone() {
             return self.read_first_of_fields(first, below, (width, column), &selection);
         }
         let known = self.known_columns();
@@ -107,7 +107,7 @@ impl Table<'_> {
             self.push_fields(&first, &fields)?;
         }
         let column = fields.values.first().copied().filter(|_| fields.values.len() == 1);
-        self.fields = Some(fields);
+        self.chosen.fields = Some(fields);
         Ok(column)
     }
 
@@ -122,7 +122,7 @@ impl Table<'_> {
 
     /// Returns true if the first line holds names, according to the config or else to the lines below.
     pub(super) fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
-        let names_column = match &self.selection {
+        let names_column = match &self.chosen.selection {
             Some(selection) => selection.named().is_some(),
             None => self.config.column.name().is_some(),
         };

@@ -38,34 +38,15 @@ impl Table<'_> {
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
-        self.refuse_comment(&first, width)?;
-        self.refuse_brackets(&first, &below)?;
-        self.refuse_title(&first, &below)?;
-        self.refuse_backslashes(text, delimiter)?;
-        self.refuse_quoted_rows(text, &first, &below)?;
-        self.refuse_beginning(&first, &below)?;
+        self.check_beginning(text, delimiter, (&first, &below, width))?;
         if delimiter != b' ' {
             self.warn_of_trimmed(text, delimiter);
         }
-        let mut column = self.numbered_column();
         let first = match self.lacks_name_of_row_names(&first, &below, width) {
             true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
             false => first,
         };
-        let named = self.selection.as_ref().map_or_else(
-            || self.config.column.name().map(|name| ("data.column", name.to_string())),
-            |selection| selection.named().map(|(key, name)| (key, name.to_string())),
-        );
-        if let Some((key, name)) = &named {
-            let problem =
-                format!("excludes column names, but `{key}` = {name} is one; use the column's number");
-            Error::check_key(self.config.header != Header::Given(false), "data.header", false, problem)?;
-        }
-        column = match (&self.selection, &named) {
-            (Some(selection), _) => self.column_to_judge(selection, &first),
-            (None, Some((key, name))) => Some(self.named_column(&first, key, name)?),
-            (None, None) => column,
-        };
+        let column = self.selected_column(&first)?;
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
         let recur_together = no_data::names_recur_together(&names, &below);
@@ -97,7 +78,7 @@ impl Table<'_> {
             self.reading.add(&values);
             let names = self.reading.header.as_ref().map_or(0, Vec::len);
             self.reading.short += usize::from(column.is_none() && (1..names).contains(&values.len()));
-            match (self.fields.clone(), lists) {
+            match (self.chosen.fields.clone(), lists) {
                 (Some(fields), _) => self.push_fields(&(line, values), &fields),
                 (None, Some(list)) => self.push_list(&(line, values), list),
                 (None, None) => self.push(&(line, values), column),
@@ -106,6 +87,39 @@ impl Table<'_> {
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
         Ok(())
+    }
+
+    /// Returns an error for lines near the beginning that are not data. Most rows have `width` values.
+    fn check_beginning(
+        &self,
+        text: &str,
+        delimiter: u8,
+        (first, below, width): (&Row, &[&Row], usize),
+    ) -> Result<()> {
+        self.refuse_comment(first, width)?;
+        self.refuse_brackets(first, below)?;
+        self.refuse_title(first, below)?;
+        self.refuse_backslashes(text, delimiter)?;
+        self.refuse_quoted_rows(text, first, below)?;
+        self.refuse_beginning(first, below)
+    }
+
+    /// Returns the index of the column that decides about the first line: the selected one, or the only column of values.
+    fn selected_column(&self, first: &Row) -> Result<Option<usize>> {
+        let named = self.chosen.selection.as_ref().map_or_else(
+            || self.config.column.name().map(|name| ("data.column", name.to_string())),
+            |selection| selection.named().map(|(key, name)| (key, name.to_string())),
+        );
+        if let Some((key, name)) = &named {
+            let problem =
+                format!("excludes column names, but `{key}` = {name} is one; use the column's number");
+            Error::check_key(self.config.header != Header::Given(false), "data.header", false, problem)?;
+        }
+        match (&self.chosen.selection, &named) {
+            (Some(selection), _) => Ok(self.column_to_judge(selection, first)),
+            (None, Some((key, name))) => self.named_column(first, key, name).map(Some),
+            (None, None) => Ok(self.numbered_column()),
+        }
     }
 
     /// Returns an error for a line of Excel or Markdown that is not part of CSV.

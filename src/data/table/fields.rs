@@ -124,7 +124,7 @@ impl Selection {
         let index = |key: &str, column: &Column| match (column, names) {
             (Column::Name(name), Some(names)) => table.named_column(names, key, name),
             (Column::Name(name), None) => {
-                Err(Error::key(key, name, "is a name, but the table has no header; use the column's number"))
+                Err(Error::key(key, name, "is a name, but the table lacks a header; use the column's number"))
             }
             (Column::Number(number), _) if *number > width => {
                 let problem = format!(
@@ -216,12 +216,12 @@ impl Table<'_> {
     /// Returns the errors of [`Selection::names`].
     pub(super) fn fields_of_objects(&mut self) -> Result<Option<Fields>> {
         // A column of one value per object is read as it is, with its checks.
-        if let (None, Some(selection)) = (&self.fields, &self.selection) {
+        if let (None, Some(selection)) = (&self.chosen.fields, &self.chosen.selection) {
             let names = selection.names()?.into_iter().map(str::to_string).collect();
             self.reading.header = Some(names);
-            self.fields = Some(Fields::of_objects(selection));
+            self.chosen.fields = Some(Fields::of_objects(selection));
         }
-        Ok(self.fields.clone())
+        Ok(self.chosen.fields.clone())
     }
 
     /// Adds the selected fields of a row.
@@ -239,13 +239,13 @@ impl Table<'_> {
                 if text.is_empty() {
                     self.reading.empty += 1;
                 } else {
-                    self.texts.push(TextSample::of_text(*line, text));
+                    self.chosen.texts.push(TextSample::of_text(*line, text));
                 }
                 Ok(())
             }
             Form::Pairs => {
                 let (source, target) = (value(fields.values[0])?, value(fields.target.unwrap_or_default())?);
-                self.texts.push(TextSample::of_pair(*line, source, target));
+                self.chosen.texts.push(TextSample::of_pair(*line, source, target));
                 Ok(())
             }
             Form::Values | Form::Stream => {
@@ -260,7 +260,7 @@ impl Table<'_> {
                 match fields.group.or(fields.order) {
                     None => self.push(&(*line, values), None),
                     Some(_) => {
-                        self.groups.add(key, order, (*line, values));
+                        self.chosen.groups.add(key, order, (*line, values));
                         Ok(())
                     }
                 }

@@ -54,8 +54,8 @@ impl Groups {
 impl Table<'_> {
     /// Adds the sequence of each group.
     pub(super) fn push_groups(&mut self) -> Result<()> {
-        let Some(fields) = self.fields.clone() else { return Ok(()) };
-        let groups = std::mem::take(&mut self.groups).groups;
+        let Some(fields) = self.chosen.fields.clone() else { return Ok(()) };
+        let groups = std::mem::take(&mut self.chosen.groups).groups;
         self.reading.groups = fields.group.map(|_| groups.len());
         let groups = match fields.order {
             Some(_) => self.ordered(groups, &fields)?,

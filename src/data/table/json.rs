@@ -266,9 +266,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
 /// Returns the named fields of an object as a row. A sequence of values becomes words, separated by spaces.
 pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, String> {
     let Value::Object(members) = value else {
-        return Err(
-            "is not an object, so it has no fields to select; write an object with these fields".into()
-        );
+        return Err("is not an object with fields to select; write an object with these fields".into());
     };
     let field = |name: &&str| {
         let value = members.get(*name).ok_or_else(|| {
@@ -281,6 +279,20 @@ pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, Stri
         }
     };
     names.iter().map(field).collect()
+}
+
+/// Returns the text of a value without fields.
+pub(super) fn only_text(value: &Value) -> Result<&str, String> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Object(members) => {
+            let names = members.keys().take(9).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            Err(format!(
+                "is an object with the fields {names}; set `data.column` to the field with the texts"
+            ))
+        }
+        _ => Err("is not a text; write texts in quotes, or objects with a text".into()),
+    }
 }
 
 /// Returns the token ids in the field `name` of an object; `None` if it is not an array of them.

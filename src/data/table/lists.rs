@@ -23,7 +23,7 @@ impl Table<'_> {
     /// Returns the selected column if each of its cells holds a sequence of integers.
     pub(super) fn column_of_lists(&self, below: &[&Row], column: Option<usize>) -> Option<usize> {
         let is_possible =
-            self.selection.is_none() && self.config.values != Values::Symbols && self.config.bins == 0;
+            self.chosen.selection.is_none() && self.config.values != Values::Symbols && self.config.bins == 0;
         let column = column.filter(|_| is_possible)?;
         let cells = || below.iter().filter_map(|row| row.1.get(column)).filter(|cell| !cell.is_empty());
         let lengths: Option<Vec<usize>> = cells().map(|cell| Some(integers(cell)?.len())).collect();

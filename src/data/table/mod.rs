@@ -31,6 +31,7 @@ mod lists;
 mod no_data;
 mod numbers;
 mod reading;
+mod records;
 mod rows;
 mod targets;
 mod texts;
@@ -41,14 +42,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use csv::StringRecord;
-use serde_json::Value;
 
 use self::chat::ChatTemplate;
-use self::columns::first_values;
 use self::fields::{Fields, Selection};
 pub(super) use self::form::{Elements, Form};
 use self::groups::Groups;
-use self::header::FirstLine;
 use self::json::Layout;
 pub use self::reading::TableReading;
 use self::texts::TextSample;
@@ -106,17 +104,10 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         counted: Vec::new(),
         is_json: false,
         is_stream: None,
-        has_own_ends: false,
         columns: Columns::default(),
-        selection,
-        fields: None,
-        groups: Groups::default(),
-        texts: Vec::new(),
-        template: None,
-        as_pairs,
+        chosen: Chosen { selection, as_pairs, ..Chosen::default() },
         reading,
-        drops_zeros: false,
-        literals: HashMap::new(),
+        seen: Seen::default(),
     };
     for file in files {
         table.path = file;
@@ -124,7 +115,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
     }
     table.push_groups()?;
     table.warn_of_empty();
-    if !table.texts.is_empty() {
+    if !table.chosen.texts.is_empty() {
         return table.into_texts();
     }
     let Some(encoder) = table.encoder.take() else {
@@ -160,11 +151,18 @@ struct Table<'a> {
     is_json: bool,
     /// True if all rows together are one sequence; the first row decides.
     is_stream: Option<bool>,
-    /// True if sequences have their own end tokens.
-    has_own_ends: bool,
     /// The columns that are found in the header.
     columns: Columns,
-    /// The columns that the config selects, and their indices in this file.
+    /// The fields that the config selects.
+    chosen: Chosen,
+    reading: TableReading,
+    seen: Seen,
+}
+
+/// The fields that the config selects, with the sequences that they form.
+#[derive(Default)]
+struct Chosen {
+    /// The columns of the config, and their indices in the current file.
     selection: Option<Selection>,
     fields: Option<Fields>,
     /// The rows of each group.
@@ -175,7 +173,13 @@ struct Table<'a> {
     template: Option<Option<ChatTemplate>>,
     /// True for the pairs of an encoder-decoder.
     as_pairs: bool,
-    reading: TableReading,
+}
+
+/// Properties of the values that have been read.
+#[derive(Default)]
+struct Seen {
+    /// True if sequences have their own end tokens.
+    own_ends: bool,
     /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
     /// The numbers and booleans of JSON, and the strings with the same text, by their text. True for a string.
@@ -248,128 +252,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Reads JSON values, and warns if the first one may be a header.
-    fn read_json<'t>(&mut self, mut values: impl Iterator<Item = Result<json::Parsed<'t>>>) -> Result<()> {
-        let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
-        self.warn_of_json_header(&sample);
-        self.select_pairs(&sample);
-        if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
-            let others = members.keys().map(String::as_str);
-            let others = others.filter(|&name| Some(name) != self.config.column.name());
-            self.reading.guesses.extend(targets::warn_of_split(others, false));
-        }
-        sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
-    }
-
-    /// Selects the fields `prompt` and `completion` of objects if the config selects no fields, which is shown as a guess.
-    fn select_pairs(&mut self, sample: &[Result<json::Parsed<'_>>]) {
-        const FIELDS: [&str; 2] = ["prompt", "completion"];
-        let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
-        let are_texts = FIELDS.iter().all(|field| members.get(*field).is_some_and(Value::is_string));
-        if self.selection.is_some() || self.config.column.is_set() || !are_texts {
-            return;
-        }
-        let [source, target] = FIELDS.map(|field| Column::Name(field.to_string()));
-        let pairs = DataConfig { source_column: source, target_column: target, ..self.config.clone() };
-        self.selection = Selection::of(&pairs);
-        self.reading.guesses.push(
-            "the fields `prompt` and `completion` are read as pairs; set `data.source_column` and \
-             `data.target_column` to read others"
-                .to_string(),
-        );
-    }
-
-    /// Warns if the first of several arrays may hold column names. It is read as data, because JSON has no headers.
-    fn warn_of_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
-        let array = |parsed: &Result<json::Parsed<'_>>| {
-            let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
-            Some((*line, json::values(value.clone(), None).ok()?.row))
-        };
-        let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
-        let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
-        let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
-        if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
-            let values = first_values(&first.1);
-            self.reading.guesses.push(format!(
-                "the array in line {} (`{values}`) is read as data, but its values may be column names, since \
-                 they differ from those below; remove this array if it is a header",
-                first.0
-            ));
-        }
-    }
-
-    /// Adds a JSON value.
-    fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
-        if let Some(fields) = self.fields_of_objects()? {
-            let names = self.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
-            if fields.form == fields::Form::Texts
-                && let Some(ids) = json::ids(&value, names[0])
-            {
-                let mask = targets::mask(&value, Some(names[0]));
-                return self.push_ids(line, ids, mask);
-            }
-            let row = json::fields(&value, &names).map_err(|problem| self.problem(Some(line), problem))?;
-            self.reading.add(&row);
-            return self.push_fields(&(line, row), &fields);
-        }
-        if let Some(turns) = json::turns(&value, self.config.column.name()) {
-            let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
-            return self.push_turns(line, &turns);
-        }
-        let mask = targets::mask(&value, self.config.column.name());
-        let values = json::values(value, self.config.column.name());
-        let json::Values { row, is_one, literals } =
-            values.map_err(|problem| self.problem(Some(line), problem))?;
-        self.reading.add(&row);
-        let column = self.numbered_column().or(is_one.then_some(0));
-        let row = (line, row);
-        let before = self.ids.len();
-        let pushed = self.push(&row, column).map_err(|error| {
-            // The error must quote the number as written in the file.
-            let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
-            written.and_then(Result::err).unwrap_or(error)
-        });
-        pushed?;
-        if let Some(mask) = mask {
-            self.counted.resize(before, true);
-            self.counted.extend(mask);
-        } else if !self.counted.is_empty() {
-            self.counted.resize(self.ids.len(), true);
-        }
-        match self.encoder {
-            Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns an error if different values of JSON would become one symbol: 1 and "1", or numbers that are rounded.
-    fn refuse_merged(
-        &mut self,
-        line: usize,
-        row: &StringRecord,
-        literals: Vec<json::Literal>,
-        text: &str,
-    ) -> Result<()> {
-        if let Some(number) = json::rounded(row, text) {
-            return Err(self.problem(Some(line), format!("{}: {}", json::TOO_LONG, excerpt(number))));
-        }
-        for json::Literal { text, is_quoted } in literals {
-            match self.literals.get(&text) {
-                Some(&was_quoted) if was_quoted != is_quoted => {
-                    let excerpt = excerpt(&text);
-                    let problem = format!(
-                        "`{excerpt}` occurs both with and without quotes, but a table would read both as one \
-                         symbol; write every occurrence the same way"
-                    );
-                    return Err(self.problem(Some(line), problem));
-                }
-                Some(_) => {}
-                None => _ = self.literals.insert(text, is_quoted),
-            }
-        }
-        Ok(())
-    }
-
     /// Adds a row as a sequence, or only its value at `column`, counted from 0.
     fn push(&mut self, (line, values): &Row, column: Option<usize>) -> Result<()> {
         let is_value = column.is_some();
@@ -430,14 +312,15 @@ impl<'a> Table<'a> {
         if value.is_empty() {
             return Err("is empty; write a value, or remove it".into());
         }
-        self.has_own_ends |= value == END;
+        self.seen.own_ends |= value == END;
         let (config, given) = (self.config, self.given);
         let has_zeros =
             value.len() > 1 && value.starts_with('0') && value.bytes().all(|it| it.is_ascii_digit());
-        let is_number =
-            given.is_none_or(Vocabulary::is_integers) && config.values == Values::Auto && !self.drops_zeros;
+        let is_number = given.is_none_or(Vocabulary::is_integers)
+            && config.values == Values::Auto
+            && !self.seen.drops_zeros;
         if has_zeros && is_number && !matches!(self.encoder, Some(Encoder::Symbols(_))) {
-            self.drops_zeros = true;
+            self.seen.drops_zeros = true;
             self.reading.guesses.push(format!(
                 "`{}` is read as a number, without its leading zeros; set `data.values` = \"symbols\" if \
                  values are names, or \"integers\" if they are numbers",

@@ -79,7 +79,7 @@ impl<'a> Table<'a> {
                  context and the length of its batch; remove the line unless it is correct",
                 counted(longest, "value")
             ));
-        } else if !self.reading.is_cut && !self.has_own_ends {
+        } else if !self.reading.is_cut && !self.seen.own_ends {
             self.warn_of_odd_rows(&lengths);
         }
         self.warn_of_own_ends(&encoder);
@@ -92,7 +92,7 @@ impl<'a> Table<'a> {
                 counted(longest, "value")
             ));
         }
-        let with_end = is_ended && !self.has_own_ends;
+        let with_end = is_ended && !self.seen.own_ends;
         self.check_rows(&encoder, longest + usize::from(with_end), with_end)?;
         let (train, valid) = self.split(self.rows.len())?;
         let vocabulary = encoder.finish(&mut self.ids, with_end, &mut self.reading.guesses)?;
@@ -165,7 +165,7 @@ impl<'a> Table<'a> {
 
     /// Warns if the table contains end tokens, but not as the last value of each row.
     fn warn_of_own_ends(&mut self, encoder: &Encoder<'_>) {
-        let Some(end) = encoder.end().filter(|_| self.has_own_ends) else { return };
+        let Some(end) = encoder.end().filter(|_| self.seen.own_ends) else { return };
         let is_ended = |ids: &Range<usize>| {
             let mut ends = self.ids.iter(ids.clone()).map(|id| id == end);
             ends.position(|is_end| is_end) == Some(ids.len() - 1)

@@ -127,20 +127,20 @@ impl Encoded {
 impl Table<'_> {
     /// Adds a conversation, in the format of the tokenizer's chat template if it has one.
     pub(super) fn push_turns(&mut self, line: usize, turns: &[(String, String)]) -> Result<()> {
-        if self.template.is_none() {
-            self.template = Some(match &self.config.tokens {
+        if self.chosen.template.is_none() {
+            self.chosen.template = Some(match &self.config.tokens {
                 Tokens::File(path) => ChatTemplate::next_to(path)?,
                 _ => None,
             });
         }
-        let sample = match self.template.as_ref().and_then(Option::as_ref) {
+        let sample = match self.chosen.template.as_ref().and_then(Option::as_ref) {
             None => TextSample::of_turns(line, turns),
             Some(template) => {
                 let parts = template.parts(turns).map_err(|problem| self.problem(Some(line), problem))?;
                 TextSample { line, parts, has_beginning: true }
             }
         };
-        self.texts.push(sample);
+        self.chosen.texts.push(sample);
         Ok(())
     }
 
@@ -154,13 +154,13 @@ impl Table<'_> {
         let counts = mask.unwrap_or_else(|| vec![true; ids.len()]);
         let parts = ids.into_iter().zip(counts);
         let parts = parts.map(|(id, is_answer)| Part { is_answer, text: PartText::Ids(vec![id]) });
-        self.texts.push(TextSample { line, parts: parts.collect(), has_beginning: true });
+        self.chosen.texts.push(TextSample { line, parts: parts.collect(), has_beginning: true });
         Ok(())
     }
 
     /// Returns the splits of the texts.
     pub(super) fn into_texts(mut self) -> Result<Dataset> {
-        let samples = std::mem::take(&mut self.texts);
+        let samples = std::mem::take(&mut self.chosen.texts);
         let (train, valid) = self.split(samples.len())?;
         let vocabulary = match self.given {
             Some(vocabulary) => vocabulary.clone(),
@@ -169,10 +169,10 @@ impl Table<'_> {
         let needs_end = samples.iter().any(|sample| !sample.has_beginning);
         if needs_end && vocabulary.end().is_none() {
             let problem =
-                "has no end-of-text token, but each text needs one; use a tokenizer that declares one";
+                "lacks an end-of-text token, but each text needs one; use a tokenizer that declares one";
             return Err(Error::key("data.tokens", &self.config.tokens, problem));
         }
-        let sets = match self.as_pairs {
+        let sets = match self.chosen.as_pairs {
             true => {
                 let set = |indices: &[usize]| self.pair_rows(&samples, indices, &vocabulary);
                 (set(&train)?, set(&valid)?)
@@ -295,7 +295,7 @@ impl Table<'_> {
         }
     }
 
-    /// Returns the number of ids of a sequence of `ids` ids that `data.long_rows` keeps; `None` to leave it out.
+    /// Returns the number of ids of a sequence of `ids` ids that `data.long_rows` keeps; `None` to drop it.
     ///
     /// # Errors
     /// Returns an error if a sequence is too long or has nothing to predict.

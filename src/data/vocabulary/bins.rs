@@ -25,10 +25,10 @@ impl Vocabulary {
     /// Creates a vocabulary of the bins between `edges`, for the sorted `numbers` of a training set.
     ///
     /// # Errors
-    /// Returns an error if there are no numbers.
+    /// Returns an error without any numbers.
     pub(in crate::data) fn bins(edges: Vec<f64>, numbers: &[f64], with_end: bool) -> Result<Self> {
         if numbers.is_empty() {
-            return Err(Error::Input("the training set has no numbers; use more data".into()));
+            return Err(Error::Input("the training set is empty; use more data".into()));
         }
         let starts = |bin: usize| match bin.checked_sub(1).map(|edge| edges[edge]) {
             Some(edge) => numbers.partition_point(|&number| number < edge),

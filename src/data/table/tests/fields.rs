@@ -160,7 +160,7 @@ fn texts_in_cells_are_sequences_of_characters() {
             .ends_with("names.csv:2: `z` (character 1) is not in the vocabulary of 8 characters and `<end>`"),
         "{error}"
     );
-    // A file of lines has no header and one column.
+    // A file of lines has one column without a name.
     let lines = File::new("names.txt", "emma\nava\nok\n");
     let config = DataConfig { tokens: Tokens::Characters, ..lines.config() };
     assert_eq!(all(&config)[0], "<end> [e] [m] [m] [a] [<end>]");
@@ -209,6 +209,14 @@ fn conversations_count_the_turns_of_the_assistant() {
             "<end> <user> u ? <end> <assistant> [o] [k] [<end>]"
         ]
     );
+    let words = DataConfig { tokens: Tokens::Words, ..file.config() };
+    assert_eq!(all(&words)[0], "<end> <user> hi <end> <assistant> [yo] [<end>]");
+    let lines = File::new("texts.jsonl", "\"to be\"\n\"or not\"\n");
+    let config = DataConfig { tokens: Tokens::Words, ..lines.config() };
+    assert_eq!(all(&DataConfig { valid_fraction: 0.5, ..config.clone() })[0], "<end> [to] [be] [<end>]");
+    let objects = File::new("texts.jsonl", "{\"id\": 1, \"body\": \"to be\"}\n");
+    let config = DataConfig { path: objects.config().path, ..config };
+    assert!(objects.problem(config).contains("set `data.column` to the field with the texts"));
     let silent = "{\"messages\": [{\"role\": \"user\", \"content\": null}]}\n";
     let silent = File::new("chat.jsonl", silent);
     assert!(silent.problem(silent.config()).contains(":1: has a turn 1 without a text in `content`"));
@@ -246,7 +254,7 @@ fn numbers_are_read_in_bins() {
     let dataset = load(&config, 0).unwrap();
     assert_eq!(dataset.vocabulary.token(1), "4–8");
     assert!(dataset.guesses().any(|guess| guess.contains("numbers with a decimal comma")));
-    // Differences of a group begin anew.
+    // Each row has its own differences.
     let rows = File::new("rows.csv", "1,3,7\n5,5,6\n0,9,9\n1,1,1\n4,4,5\n");
     let config = DataConfig { bins: 2, difference: true, ..rows.config() };
     let dataset = load(&config, 0).unwrap();

@@ -1,0 +1,70 @@
+//! Checks of the keys that select the fields of a table.
+
+use std::fmt;
+
+use super::{Column, DataConfig, Values};
+use crate::error::{Error, Result};
+
+impl DataConfig {
+    /// Checks that the keys that select the columns of a table fit together.
+    pub(super) fn check_table(&self) -> Result<()> {
+        let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
+        let refused =
+            |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
+        let listed =
+            |columns: &[Column]| columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ");
+        if self.source_column.is_set() != self.target_column.is_set() {
+            let (key, value, other) = match self.source_column.is_set() {
+                true => ("data.source_column", &self.source_column, "data.target_column"),
+                false => ("data.target_column", &self.target_column, "data.source_column"),
+            };
+            let problem = format!("needs the other column of the pairs; set `{other}` too");
+            return Err(Error::key(key, value, problem));
+        }
+        if self.has_pairs() && (self.column.is_set() || has_columns || self.group_by.is_set()) {
+            let problem = "selects pairs, which other keys of columns cannot change; remove `data.column`, \
+                           `data.columns`, `data.ignore_columns` and `data.group_by`";
+            return refused("data.source_column", &self.source_column, problem);
+        }
+        if self.column.is_set() && has_columns {
+            let problem =
+                "selects one column, but `data.columns` or `data.ignore_columns` selects several; remove one";
+            return refused("data.column", &self.column, problem);
+        }
+        if !self.columns.is_empty() && !self.ignore_columns.is_empty() {
+            return refused(
+                "data.ignore_columns",
+                &listed(&self.ignore_columns),
+                "has no effect with `data.columns`; remove one of them",
+            );
+        }
+        if self.order_by.is_set() && !self.group_by.is_set() && !self.column.is_set() {
+            let problem = "orders the rows of a group or of one column; set `data.group_by` or `data.column`";
+            return refused("data.order_by", &self.order_by, problem);
+        }
+        if self.reads_texts() && (self.group_by.is_set() || !self.columns.is_empty() || self.bins > 0) {
+            let problem =
+                "splits the texts of one column; remove `data.group_by`, `data.columns` and `data.bins`";
+            return refused("data.tokens", &self.tokens, problem);
+        }
+        if self.bins == 1 || self.bins > 0 && self.values == Values::Symbols {
+            let problem = if self.bins == 1 {
+                "must be 0 or at least 2"
+            } else {
+                "needs numbers, not symbols; remove it"
+            };
+            return refused("data.bins", &self.bins, problem);
+        }
+        if self.difference && self.bins == 0 {
+            return refused("data.difference", &true, "needs bins of the differences; set `data.bins` = 32");
+        }
+        if self.comment.chars().count() > 8 || self.comment.contains(['\n', '\r']) {
+            return refused(
+                "data.comment",
+                &self.comment,
+                "is not the beginning of a comment; use a few characters",
+            );
+        }
+        Ok(())
+    }
+}

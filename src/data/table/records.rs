@@ -1,0 +1,147 @@
+//! Reads JSON values as rows, texts, pairs or conversations.
+
+use csv::StringRecord;
+use serde_json::Value;
+
+use super::columns::first_values;
+use super::fields::{Form, Selection};
+use super::header::{self, FirstLine};
+use super::texts::TextSample;
+use super::values::Encoder;
+use super::{Row, Table, delimiter, json, targets};
+use crate::data::config::{Column, DataConfig};
+use crate::data::excerpt::excerpt;
+use crate::error::Result;
+
+impl Table<'_> {
+    /// Reads JSON values, and warns if the first one may be a header.
+    pub(super) fn read_json<'t>(
+        &mut self,
+        mut values: impl Iterator<Item = Result<json::Parsed<'t>>>,
+    ) -> Result<()> {
+        let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
+        self.warn_of_json_header(&sample);
+        self.select_pairs(&sample);
+        if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
+            let others = members.keys().map(String::as_str);
+            let others = others.filter(|&name| Some(name) != self.config.column.name());
+            self.reading.guesses.extend(targets::warn_of_split(others, false));
+        }
+        sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
+    }
+
+    /// Selects the fields `prompt` and `completion` of objects if the config selects no fields, which is shown as a guess.
+    fn select_pairs(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+        const FIELDS: [&str; 2] = ["prompt", "completion"];
+        let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
+        let are_texts = FIELDS.iter().all(|field| members.get(*field).is_some_and(Value::is_string));
+        if self.chosen.selection.is_some() || self.config.column.is_set() || !are_texts {
+            return;
+        }
+        let [source, target] = FIELDS.map(|field| Column::Name(field.to_string()));
+        let pairs = DataConfig { source_column: source, target_column: target, ..self.config.clone() };
+        self.chosen.selection = Selection::of(&pairs);
+        self.reading.guesses.push(
+            "the fields `prompt` and `completion` are read as pairs; set `data.source_column` and \
+             `data.target_column` to read others"
+                .to_string(),
+        );
+    }
+
+    /// Warns if the first of several arrays may hold column names. It is read as data, because JSON has no headers.
+    fn warn_of_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+        let array = |parsed: &Result<json::Parsed<'_>>| {
+            let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
+            Some((*line, json::values(value.clone(), None).ok()?.row))
+        };
+        let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
+        let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
+        let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
+        if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
+            let values = first_values(&first.1);
+            self.reading.guesses.push(format!(
+                "the array in line {} (`{values}`) is read as data, but its values may be column names, since \
+                 they differ from those below; remove this array if it is a header",
+                first.0
+            ));
+        }
+    }
+
+    /// Adds a JSON value.
+    fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
+        if let Some(turns) = json::turns(&value, self.config.column.name()) {
+            let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
+            return self.push_turns(line, &turns);
+        }
+        let selects_texts = |selection: &Selection| selection.form == Form::Texts;
+        if self.chosen.selection.as_ref().is_some_and(|it| selects_texts(it) && it.values.is_empty()) {
+            let text = json::only_text(&value).map_err(|problem| self.problem(Some(line), problem))?;
+            self.chosen.texts.push(TextSample::of_text(line, text));
+            return Ok(());
+        }
+        if let Some(fields) = self.fields_of_objects()? {
+            let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
+            if fields.form == Form::Texts
+                && let Some(ids) = json::ids(&value, names[0])
+            {
+                let mask = targets::mask(&value, Some(names[0]));
+                return self.push_ids(line, ids, mask);
+            }
+            let row = json::fields(&value, &names).map_err(|problem| self.problem(Some(line), problem))?;
+            self.reading.add(&row);
+            return self.push_fields(&(line, row), &fields);
+        }
+        let mask = targets::mask(&value, self.config.column.name());
+        let values = json::values(value, self.config.column.name());
+        let json::Values { row, is_one, literals } =
+            values.map_err(|problem| self.problem(Some(line), problem))?;
+        self.reading.add(&row);
+        let column = self.numbered_column().or(is_one.then_some(0));
+        let row = (line, row);
+        let before = self.ids.len();
+        let pushed = self.push(&row, column).map_err(|error| {
+            // The error must quote the number as written in the file.
+            let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
+            written.and_then(Result::err).unwrap_or(error)
+        });
+        pushed?;
+        if let Some(mask) = mask {
+            self.counted.resize(before, true);
+            self.counted.extend(mask);
+        } else if !self.counted.is_empty() {
+            self.counted.resize(self.ids.len(), true);
+        }
+        match self.encoder {
+            Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if different values of JSON would become one symbol: 1 and "1", or numbers that are rounded.
+    fn refuse_merged(
+        &mut self,
+        line: usize,
+        row: &StringRecord,
+        literals: Vec<json::Literal>,
+        text: &str,
+    ) -> Result<()> {
+        if let Some(number) = json::rounded(row, text) {
+            return Err(self.problem(Some(line), format!("{}: {}", json::TOO_LONG, excerpt(number))));
+        }
+        for json::Literal { text, is_quoted } in literals {
+            match self.seen.literals.get(&text) {
+                Some(&was_quoted) if was_quoted != is_quoted => {
+                    let excerpt = excerpt(&text);
+                    let problem = format!(
+                        "`{excerpt}` occurs both with and without quotes, but a table would read both as one \
+                         symbol; write every occurrence the same way"
+                    );
+                    return Err(self.problem(Some(line), problem));
+                }
+                Some(_) => {}
+                None => _ = self.seen.literals.insert(text, is_quoted),
+            }
+        }
+        Ok(())
+    }
+}
