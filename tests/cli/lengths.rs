@@ -72,7 +72,7 @@ fn texts_are_evaluated_in_windows_per_length() {
     fs::write(dir.path().join("lines.csv"), "1,2,3\n4,5,6\n".repeat(40)).unwrap();
     small_run(dir.path(), &["data.path=lines.csv", "data.vocab=auto", "training.steps=1"], "lines");
     let stderr = refused(dir.path(), &["evaluate", "lines", "--length", "2"]);
-    assert!(stderr.contains("--length 2: each sequence of this table has its own length"), "{stderr}");
+    assert!(stderr.contains("--length 2: each sequence of this file has its own length"), "{stderr}");
 }
 
 #[test]
