@@ -237,9 +237,11 @@ impl Generate<'_> {
         Ok(continuations)
     }
 
-    /// Returns the prompt's text as printed before its continuation; empty for an encoder-decoder.
+    /// Returns the prompt's text as printed before its continuation; empty for a source or a question, which the
+    /// continuation answers.
     fn prompt_text(&self, prompt: &Prompt) -> String {
-        if prompt.source.is_some() {
+        let is_question = !self.given.is_empty() && prompt.tokens != self.given;
+        if prompt.source.is_some() || is_question {
             return String::new();
         }
         let seen: Vec<_> = self.given.iter().copied().filter(|&id| !self.vocabulary.is_special(id)).collect();

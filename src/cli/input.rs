@@ -358,6 +358,19 @@ fn check_separators(text: &str) -> Result<()> {
     }
 }
 
+/// Rejects a comma between two digits, which may be a decimal comma.
+fn check_decimal_commas(text: &str) -> Result<()> {
+    let bytes = text.as_bytes();
+    let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+    match text.match_indices(',').find(|&(at, _)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1))) {
+        None => Ok(()),
+        Some(_) => Err(Error::Input(format!(
+            "`{}` is ambiguous: a comma separates numbers; write decimals with a point, and several numbers with spaces",
+            excerpt(text)
+        ))),
+    }
+}
+
 /// Encodes a JSON array of symbols or numbers, such as `["Confirmation of receipt", "Check"]`. `None` for other texts.
 fn encode_json(vocabulary: &Vocabulary, text: &str) -> Option<Result<Vec<u32>>> {
     let values: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
@@ -380,6 +393,9 @@ fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
             }
             if vocabulary.is_integers() {
                 check_separators(text)?;
+            }
+            if vocabulary.is_bins() {
+                check_decimal_commas(text)?;
             }
             vocabulary.encode(&text.replace(',', " ")).map_err(|_| error)
         }

@@ -114,6 +114,15 @@ pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Re
     Ok(dataset)
 }
 
+/// Reads a table of pairs like [`load_whole`], for an encoder-decoder.
+///
+/// # Errors
+/// Returns the errors of [`load_pairs_with`].
+pub fn load_whole_pairs(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
+    let whole = DataConfig { valid_fraction: config::WHOLE_FILE, ..config.clone() };
+    load_pairs_with(&whole, seed, Some(vocabulary))
+}
+
 fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     check(config)?;
     read(config, seed, given)
@@ -187,6 +196,14 @@ pub fn load_at_length(config: &DataConfig, seed: u64, loaded: &Dataset, length: 
 /// # Errors
 /// Returns the errors of [`check`], and an error for data without sources and answers.
 pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
+    load_pairs_with(config, seed, None)
+}
+
+/// Draws or reads pairs like [`load_pairs`]. A table is encoded with the `given` vocabulary of a run.
+///
+/// # Errors
+/// Returns the errors of [`load_pairs`], and an error if the data does not fit the vocabulary.
+pub fn load_pairs_with(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     check(config)?;
     if let Some(lengths) = config.lengths {
         let problem = "applies to decoders only, because the sources of an encoder-decoder have all lengths \
@@ -195,10 +212,10 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
     }
     match config.source() {
         Source::Sequences => tasks::load_pairs(config, config.seed.unwrap_or(seed)),
-        Source::Table if config.has_pairs() && !config.valid_path.is_empty() => {
-            read_both(config, None, table::load_pairs)
+        Source::Table if config.has_pairs() && !config.valid_path.is_empty() && !config.is_one_split() => {
+            read_both(config, given, table::load_pairs)
         }
-        Source::Table if config.has_pairs() => table::load_pairs(config, None),
+        Source::Table if config.has_pairs() => table::load_pairs(config, given),
         Source::Text | Source::Table | Source::Array | Source::Memory => Err(Error::key(
             "data.source",
             config.source(),

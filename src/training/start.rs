@@ -126,7 +126,9 @@ pub fn dataset(config: &Config) -> Result<Dataset> {
 pub fn dataset_of(config: &Config, folder: &RunFolder) -> Result<Dataset> {
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let dataset = match config.model.architecture {
-        Architecture::EncoderDecoder => data::load_pairs(&config.data, config.run.seed)?,
+        Architecture::EncoderDecoder => {
+            data::load_pairs_with(&config.data, config.run.seed, Some(&vocabulary))?
+        }
         _ => data::load_with(&config.data, config.run.seed, &vocabulary)?,
     };
     ensure(dataset.vocabulary == vocabulary, Error::Input, || {

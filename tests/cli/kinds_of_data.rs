@@ -66,7 +66,11 @@ fn pairs_train_both_architectures() {
     trained(folder, "sums.tsv", "decoder", &pairs);
     let encoder = [&pairs[..], &["model.architecture=encoder_decoder"]].concat();
     trained(folder, "sums.tsv", "encoder", &encoder);
+    fs::write(folder.join("held.tsv"), "question\tanswer\n1+1\t2\n0+1\t1\n").unwrap();
     for run in ["decoder", "encoder"] {
+        let held_out = stdout_of(folder, &["evaluate", run, "--data", "held.tsv", "--json"]);
+        let held_out: Value = serde_json::from_str(&held_out).unwrap();
+        assert_eq!(held_out["tokens"], 4, "two answers and their end tokens: {held_out}");
         let samples = generated(folder, &[run, "--greedy", "--prompt", "1+1"]);
         assert_eq!(samples[0]["text"], "2", "{run}: {samples:?}");
     }
@@ -106,6 +110,8 @@ fn numbers_are_prompted_and_generated_as_numbers() {
     let numbers: Vec<f64> = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(numbers.len(), 8, "{printed}");
     assert!(numbers.iter().all(|number| (-1.0..=1.0).contains(number)), "{printed}");
+    let refused = program(folder).args(["generate", "wave", "--prompt", "0,1 0,5"]).output().unwrap();
+    assert!(text(&refused.stderr).contains("write decimals with a point"), "{}", text(&refused.stderr));
 }
 
 #[test]

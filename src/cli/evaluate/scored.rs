@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use super::super::input::OpenedRun;
 use crate::config::Config;
-use crate::data::{DataConfig, Dataset, Source, Vocabulary, load_whole};
+use crate::data::{DataConfig, Dataset, Source, Vocabulary, load_whole, load_whole_pairs};
 use crate::error::{Error, Result};
+use crate::model::Architecture;
 use crate::training::{Split, data_fingerprint, dataset_of};
 
 /// The part of the data that is scored.
@@ -71,7 +72,13 @@ pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Res
     };
     let dataset = match dataset {
         Some(dataset) => dataset,
-        None => load_whole(&config.data, config.run.seed, &Vocabulary::read(folder.vocabulary())?)?,
+        None => {
+            let load = match config.model.architecture {
+                Architecture::EncoderDecoder => load_whole_pairs,
+                Architecture::Decoder | Architecture::OneLayer => load_whole,
+            };
+            load(&config.data, config.run.seed, &Vocabulary::read(folder.vocabulary())?)?
+        }
     };
     let targets_in_file = is_file.then(|| targets(scored, &dataset));
     Ok(Selected { scored, dataset, targets_in_file })

@@ -36,7 +36,7 @@ impl ChatTemplate {
         };
         let template = match file.is_file() {
             true => Some(Text::open(&file)?.read_to_string()?),
-            false => default_template(&config["chat_template"]).map(str::to_string),
+            false => config.get("chat_template").and_then(default_template).map(str::to_string),
         };
         let Some(template) = template else { return Ok(None) };
         let mut environment = Environment::new();
@@ -53,10 +53,10 @@ impl ChatTemplate {
         environment.add_template_owned(NAME, template).map_err(|error| {
             Error::file(folder, format!("has a chat template that cannot be read: {error}; correct it"))
         })?;
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_string();
         let token = |key: &str| match config.get(key) {
-            Some(Value::Object(token)) => token["content"].as_str().unwrap_or_default().to_string(),
-            Some(token) => token.as_str().unwrap_or_default().to_string(),
-            None => String::new(),
+            Some(Value::Object(token)) => text(token.get("content")),
+            token => text(token),
         };
         Ok(Some(Self { environment, tokens: [token("bos_token"), token("eos_token")] }))
     }

@@ -178,7 +178,7 @@ impl Vocabulary {
     pub(super) fn ids_of_word(&self, word: &str) -> Option<Vec<u32>> {
         let symbol = |character: char| self.word(character.encode_utf8(&mut [0; 4]));
         match self.word(word) {
-            None if self.is_integers() || self.bin(0.0).is_some() => None,
+            None if self.is_integers() || self.is_bins() => None,
             None => word.chars().map(symbol).collect(),
             Some(id) => Some(vec![id]),
         }

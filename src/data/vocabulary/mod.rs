@@ -250,6 +250,11 @@ impl Vocabulary {
         self.added_tokens()[0].first().copied().or_else(|| self.end())
     }
 
+    /// Returns true if the ids represent bins of numbers.
+    pub fn is_bins(&self) -> bool {
+        matches!(&*self.0, Kind::Bins(_))
+    }
+
     /// Returns the bin of a number, if the ids represent bins.
     pub(super) fn bin(&self, number: f64) -> Option<u32> {
         match &*self.0 {
