@@ -130,6 +130,8 @@ fn conversations_are_trained_on_the_answers() {
         .collect();
     fs::write(folder.join("chat.jsonl"), chat).unwrap();
     trained(folder, "chat.jsonl", "chat", &["training.learning_rate=1e-2"]);
+    let answer = stdout_of(folder, &["generate", "chat", "--greedy", "--prompt", "a"]);
+    assert_eq!(answer, "x\n", "only the answer is printed");
     let summary: Value =
         serde_json::from_slice(&fs::read(folder.join("chat/summary.json")).unwrap()).unwrap();
     // Only the answer and its end token count, and both are determined by the question.
