@@ -19,15 +19,15 @@ type Documents<'a> = Vec<(usize, &'a [u32])>;
 type Tally = [Mean; Score::ALL.len()];
 
 impl HeadTallies {
-    /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its [documents](Sample::documents).
+    /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its [documents](super::Sample::documents).
     pub fn add(&mut self, attention: &[Vec<Vec<f32>>], documents: Documents) {
         let layers: Vec<_> = attention.iter().map(|heads| (heads.len(), heads.concat())).collect();
         self.add_batch(&layers, &[documents]);
     }
 
     /// Adds a batch. `attention` holds for each layer its number of heads and its weights,
-    /// `[sequence, head, query, key]`; `sequences` holds the [documents](Sample::documents) of each sequence. Shorter
-    /// sequences are padded.
+    /// `[sequence, head, query, key]`; `sequences` holds the [documents](super::Sample::documents) of each sequence.
+    /// Shorter sequences are padded.
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], sequences: &[Documents]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
