@@ -119,8 +119,9 @@ pub fn load_whole(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Re
 /// # Errors
 /// Returns the errors of [`load_pairs_with`].
 pub fn load_whole_pairs(config: &DataConfig, seed: u64, vocabulary: &Vocabulary) -> Result<Dataset> {
+    check(config)?;
     let whole = DataConfig { valid_fraction: config::WHOLE_FILE, ..config.clone() };
-    load_pairs_with(&whole, seed, Some(vocabulary))
+    read_or_draw_pairs(&whole, seed, Some(vocabulary))
 }
 
 fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
@@ -205,6 +206,10 @@ pub fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
 /// Returns the errors of [`load_pairs`], and an error if the data does not fit the vocabulary.
 pub fn load_pairs_with(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     check(config)?;
+    read_or_draw_pairs(config, seed, given)
+}
+
+fn read_or_draw_pairs(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     if let Some(lengths) = config.lengths {
         let problem = "applies to decoders only, because the sources of an encoder-decoder have all lengths \
                        up to `data.length`; remove it";
