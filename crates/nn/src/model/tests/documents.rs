@@ -36,24 +36,28 @@ fn configs() -> Vec<ModelConfig> {
 }
 
 /// Returns the logits, `[1, time, vocab]` of one sequence after another, and the gradients of all parameters. The loss
-/// is the dot product of the logits and fixed numbers.
+/// is the dot product of the logits and fixed numbers. Each sequence has a backward pass of its own, because Burn can
+/// lose gradients of a loss over several forward passes while other threads use automatic differentiation.
 fn outcome<B: AutodiffBackend>(model: &Model<B>, all: &[Inputs<B>]) -> (Vec<f32>, Vec<Vec<f32>>) {
-    let logits: Vec<Tensor<B, 2>> = all
-        .iter()
-        .map(|inputs| {
-            // Documents of equal length get equal random positions, alone as in a batch.
-            ops::seed::<B>(&Default::default(), 3);
-            let logits = model.forward(inputs.clone()).unwrap();
-            let [batch, time, vocab] = logits.dims();
-            logits.reshape([batch * time, vocab])
-        })
-        .collect();
-    let logits = Tensor::cat(logits, 0);
-    let weights = Tensor::<B, 1, Int>::arange(0..logits.shape().num_elements() as i64, &logits.device());
-    let gradients = (logits.clone() * weights.float().sin().reshape(logits.shape())).sum().backward();
-    let mut by_parameter = Vec::new();
-    each_gradient(model, &gradients, |gradient| by_parameter.push(gradient));
-    (logits.into_data().to_vec().unwrap(), by_parameter)
+    let (mut all_logits, mut sums): (Vec<f32>, Vec<Vec<f32>>) = Default::default();
+    for inputs in all {
+        // Documents of equal length get equal random positions, alone as in a batch.
+        ops::seed_this_thread(3);
+        let logits = model.forward(inputs.clone()).unwrap();
+        let (first, count) = (all_logits.len() as i64, logits.shape().num_elements() as i64);
+        let weights = Tensor::<B, 1, Int>::arange(first..first + count, &logits.device());
+        let gradients = (logits.clone() * weights.float().sin().reshape(logits.shape())).sum().backward();
+        all_logits.extend(logits.into_data().to_vec::<f32>().unwrap());
+        let mut parameter = 0;
+        each_gradient(model, &gradients, |gradient| {
+            match sums.get_mut(parameter) {
+                Some(sum) => sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value),
+                None => sums.push(gradient),
+            }
+            parameter += 1;
+        });
+    }
+    (all_logits, sums)
 }
 
 fn each_gradient<B: AutodiffBackend>(model: &Model<B>, gradients: &B::Gradients, work: impl FnMut(Vec<f32>)) {
