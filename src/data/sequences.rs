@@ -89,6 +89,11 @@ impl Sequences {
         Sequences { lengths: Some(Lengths { range, draw: Some(Arc::new(draw)) }), ..self }
     }
 
+    /// Lets each training batch of a stream draw its length from `data.lengths`, if that is set.
+    fn with_lengths(self, config: &DataConfig) -> Self {
+        Sequences { lengths: config.lengths.map(|range| Lengths { range, draw: None }), ..self }
+    }
+
     /// Cuts a stream into windows of `data.length`: the last part for validation, the rest for training.
     ///
     /// # Errors
@@ -107,7 +112,7 @@ impl Sequences {
         let stream = Arc::new(Rows { ids, starts, ..Rows::default() });
         if config.is_one_split() && all > 1 {
             let whole = Self::windows(stream, 0..all, length);
-            return Ok((whole.clone(), whole));
+            return Ok((whole.clone().with_lengths(config), whole));
         }
         if config.is_one_split() {
             let problem =
@@ -139,8 +144,7 @@ impl Sequences {
                 all - train
             )
         } else {
-            let lengths = config.lengths.map(|range| Lengths { range, draw: None });
-            let training = Sequences { lengths, ..Self::windows(stream.clone(), 0..train, length) };
+            let training = Self::windows(stream.clone(), 0..train, length).with_lengths(config);
             return Ok((training, Self::windows(stream, train..all, length)));
         };
         Err(Error::file(config.path.first(), problem))

@@ -244,6 +244,11 @@ impl fmt::Display for Column {
 }
 
 impl Column {
+    /// Returns columns as a list for a message.
+    pub(in crate::data) fn list(columns: &[Self]) -> String {
+        columns.iter().map(Self::to_string).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns true if a column is selected.
     pub(crate) fn is_set(&self) -> bool {
         *self != Column::default()

@@ -11,8 +11,6 @@ impl DataConfig {
         let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
         let refused =
             |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
-        let listed =
-            |columns: &[Column]| columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ");
         if self.source_column.is_set() != self.target_column.is_set() {
             let (key, value, other) = match self.source_column.is_set() {
                 true => ("data.source_column", &self.source_column, "data.target_column"),
@@ -34,7 +32,7 @@ impl DataConfig {
         if !self.columns.is_empty() && !self.ignore_columns.is_empty() {
             return refused(
                 "data.ignore_columns",
-                &listed(&self.ignore_columns),
+                &Column::list(&self.ignore_columns),
                 "has no effect with `data.columns`; remove one of them",
             );
         }

@@ -18,6 +18,7 @@ use crate::range::{Number, Range, Ranged, Section};
 
 pub use self::choice::{Cache, Column, Count, Documents, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::paths::Paths;
+pub(super) use self::paths::walk;
 pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
@@ -290,9 +291,12 @@ impl DataConfig {
         self.valid_fraction == WHOLE_FILE
     }
 
-    /// Returns the number of training tokens or rows out of `all`: the integer part of the share that
-    /// `data.valid_fraction` leaves.
+    /// Returns the number of training tokens or rows out of `all`: all of them in one split, or else the integer part of
+    /// the share that `data.valid_fraction` leaves.
     pub(super) fn train_part(&self, all: usize) -> usize {
+        if self.is_one_split() {
+            return all;
+        }
         let train = all as f64 * (1.0 - self.valid_fraction);
         // 10 × (1 - 0.8) is 1.9999999999999996 in floating point.
         let whole = train.round();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
 use super::Source;
 use crate::error::{Error, Result};
@@ -146,16 +146,8 @@ impl Paths {
                 continue;
             }
             let before = files.len();
-            for entry in visible(&path) {
-                let entry = entry.map_err(|error| {
-                    let failed = error.path().unwrap_or(&path).to_path_buf();
-                    match error.into_io_error() {
-                        Some(error) => Error::io("read", failed, error),
-                        None => {
-                            Error::file(failed, "is a link to a folder that contains it; remove the link")
-                        }
-                    }
-                })?;
+            for entry in walk(&path) {
+                let entry = entry?;
                 if entry.file_type().is_file() {
                     files.push(entry.into_path());
                 }
@@ -168,10 +160,19 @@ impl Paths {
     }
 }
 
-/// Iterates over the entries below a folder in path order, without hidden ones.
-fn visible(folder: &Path) -> impl Iterator<Item = walkdir::Result<walkdir::DirEntry>> {
-    let walk = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
-    walk.filter_entry(|entry| entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b"."))
+/// Iterates over a file, or over the entries of a folder in path order, without hidden ones.
+pub(in crate::data) fn walk(path: &Path) -> impl Iterator<Item = Result<DirEntry>> {
+    let is_hidden = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
+    walk.filter_entry(move |entry| entry.depth() == 0 || !is_hidden(entry)).map(move |entry| {
+        entry.map_err(|error| {
+            let failed = error.path().unwrap_or(path).to_path_buf();
+            match error.into_io_error() {
+                Some(error) => Error::io("read", failed, error),
+                None => Error::file(failed, "is a link to a folder that contains it; remove the link"),
+            }
+        })
+    })
 }
 
 /// Returns true if all files below a folder are tables by their extension. A folder with very many files is a text.
@@ -182,7 +183,7 @@ pub(super) fn is_folder_of_tables(folder: &Path) -> bool {
         return false;
     }
     let files: Vec<_> =
-        visible(folder).take(MAX_ENTRIES).flatten().filter(|entry| !entry.file_type().is_dir()).collect();
+        walk(folder).take(MAX_ENTRIES).flatten().filter(|entry| !entry.file_type().is_dir()).collect();
     !files.is_empty() && files.iter().all(|file| Source::by_extension(file.path()) == Source::Table)
 }
 

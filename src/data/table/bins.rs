@@ -39,7 +39,7 @@ impl Table<'_> {
             rows.push((line, start..values.len()));
         }
         let mut training: Vec<f64> = match self.is_stream {
-            Some(true) => values[..self.train_part(values.len())].to_vec(),
+            Some(true) => values[..self.config.train_part(values.len())].to_vec(),
             _ => {
                 let (train, _) = self.split(rows.len())?;
                 train.into_iter().flat_map(|row| &values[rows[row].1.clone()]).copied().collect()
@@ -63,11 +63,6 @@ impl Table<'_> {
         }
         (self.ids, self.rows) = (ids, rows);
         self.into_bins_of(vocabulary)
-    }
-
-    /// Returns the number of values for training.
-    fn train_part(&self, all: usize) -> usize {
-        if self.config.is_one_split() { all } else { self.config.train_part(all) }
     }
 
     /// Returns the numbers of the texts, by id.

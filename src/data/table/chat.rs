@@ -9,6 +9,7 @@ use minijinja::{Environment, Error as TemplateError, ErrorKind, context};
 use serde_json::{Map, Value};
 
 use super::texts::Part;
+use crate::data::vocabulary::ASSISTANT;
 use crate::error::{Error, Result};
 use crate::files::{Text, read_given_json};
 
@@ -68,7 +69,7 @@ impl ChatTemplate {
     pub fn parts(&self, turns: &[(String, String)]) -> std::result::Result<Vec<Part>, String> {
         let (mut parts, mut written) = (Vec::new(), String::new());
         for (index, (role, _)) in turns.iter().enumerate() {
-            let is_answer = role == "assistant";
+            let is_answer = role == ASSISTANT;
             // Some templates require a user's turn after the system's.
             let is_system = role == "system" && index + 1 < turns.len();
             if is_system {
@@ -76,23 +77,14 @@ impl ChatTemplate {
             }
             if is_answer {
                 let prompt = self.render(&turns[..index], true)?;
-                parts.push(Part::text(self.added(&written, &prompt)?, false));
+                parts.push(Part::text(added(&written, &prompt)?, false));
                 written = prompt;
             }
             let text = self.render(&turns[..=index], false)?;
-            parts.push(Part::text(self.added(&written, &text)?, is_answer));
+            parts.push(Part::text(added(&written, &text)?, is_answer));
             written = text;
         }
         Ok(parts)
-    }
-
-    /// Returns what `text` adds to the text that was written before.
-    fn added<'t>(&self, before: &str, text: &'t str) -> std::result::Result<&'t str, String> {
-        text.strip_prefix(before).ok_or_else(|| {
-            "has a conversation whose beginning the chat template of the tokenizer writes differently after later turns, \
-             so the beginnings of answers are unknown; use `data.tokens` = \"characters\" or \"bpe\""
-                .to_string()
-        })
     }
 
     fn render(&self, turns: &[(String, String)], asks: bool) -> std::result::Result<String, String> {
@@ -106,6 +98,15 @@ impl ChatTemplate {
             format!("has a conversation that the chat template of the tokenizer refuses: {error}; correct it, or remove it")
         })
     }
+}
+
+/// Returns what `text` adds to the text that was written `before`.
+fn added<'t>(before: &str, text: &'t str) -> std::result::Result<&'t str, String> {
+    text.strip_prefix(before).ok_or_else(|| {
+        "has a conversation whose beginning the chat template of the tokenizer writes differently after later turns, so \
+         the beginnings of answers are unknown; use `data.tokens` = \"characters\" or \"bpe\""
+            .to_string()
+    })
 }
 
 /// Returns the default template of a `tokenizer_config.json`, which may name several.

@@ -1,6 +1,7 @@
 //! Selection of CSV columns by their names or numbers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use csv::StringRecord;
 
@@ -107,7 +108,7 @@ impl Table<'_> {
             self.push_fields(&first, &fields)?;
         }
         let column = fields.values.first().copied().filter(|_| fields.values.len() == 1);
-        self.chosen.fields = Some(fields);
+        self.chosen.fields = Some(Arc::new(fields));
         Ok(column)
     }
 

@@ -1,11 +1,12 @@
 //! The fields of a row that are read: chosen columns, groups of rows, texts, and pairs of texts.
 
-use csv::StringRecord;
+use std::sync::Arc;
 
 use super::columns::listed;
 use super::texts::TextSample;
 use super::{Row, Table};
 use crate::data::config::{Column, DataConfig, Tokens};
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
@@ -97,7 +98,7 @@ impl Selection {
     pub fn names(&self) -> Result<Vec<&str>> {
         if self.values.is_empty() {
             let problem = "needs the fields to read from JSON objects; set `data.columns` instead";
-            return Err(Error::key("data.ignore_columns", listed_columns(&self.ignored), problem));
+            return Err(Error::key("data.ignore_columns", Column::list(&self.ignored), problem));
         }
         let fields = self.columns().filter(|(key, _)| *key != "data.ignore_columns");
         fields
@@ -160,19 +161,12 @@ impl Selection {
     fn check(&self, fields: &Fields, names: Option<&Row>) -> Result<()> {
         let names = |indices: &[usize]| match names {
             Some((_, names)) => listed(indices.iter().filter_map(|&index| names.get(index))),
-            None => listed(
-                indices
-                    .iter()
-                    .map(|index| (index + 1).to_string())
-                    .collect::<Vec<_>>()
-                    .iter()
-                    .map(String::as_str),
-            ),
+            None => Column::list(&indices.iter().map(|index| Column::Number(index + 1)).collect::<Vec<_>>()),
         };
         match (fields.form, &fields.values[..]) {
             (_, []) => Err(Error::key(
                 "data.ignore_columns",
-                listed_columns(&self.ignored),
+                Column::list(&self.ignored),
                 "leaves no column to read; remove a column from it",
             )),
             (Form::Texts, [_, _, ..]) => Err(Error::key(
@@ -214,12 +208,12 @@ impl Table<'_> {
     ///
     /// # Errors
     /// Returns the errors of [`Selection::names`].
-    pub(super) fn fields_of_objects(&mut self) -> Result<Option<Fields>> {
+    pub(super) fn fields_of_objects(&mut self) -> Result<Option<Arc<Fields>>> {
         // A column of one value per object is read as it is, with its checks.
         if let (None, Some(selection)) = (&self.chosen.fields, &self.chosen.selection) {
             let names = selection.names()?.into_iter().map(str::to_string).collect();
             self.reading.header = Some(names);
-            self.chosen.fields = Some(Fields::of_objects(selection));
+            self.chosen.fields = Some(Arc::new(Fields::of_objects(selection)));
         }
         Ok(self.chosen.fields.clone())
     }
@@ -248,22 +242,17 @@ impl Table<'_> {
                 self.chosen.texts.push(TextSample::of_pair(*line, source, target));
                 Ok(())
             }
-            Form::Values | Form::Stream => {
+            Form::Values | Form::Stream if fields.group.or(fields.order).is_none() => {
                 let values = fields.values.iter().map(|&index| row.get(index).unwrap_or_default());
-                let values: StringRecord = match fields.group.or(fields.order) {
-                    // The values of a row without groups may end early.
-                    None => super::trimmed(values.collect()),
-                    Some(_) => fields.values.iter().map(|&index| value(index)).collect::<Result<_>>()?,
-                };
+                // The values of a row without groups may end early.
+                self.push(&(*line, super::trimmed(values.collect())), None)
+            }
+            Form::Values | Form::Stream => {
+                let values = fields.values.iter().map(|&index| value(index)).collect::<Result<_>>()?;
                 let key = fields.group.map(value).transpose()?.unwrap_or_default().to_string();
                 let order = fields.order.map(value).transpose()?.map(str::to_string);
-                match fields.group.or(fields.order) {
-                    None => self.push(&(*line, values), None),
-                    Some(_) => {
-                        self.chosen.groups.add(key, order, (*line, values));
-                        Ok(())
-                    }
-                }
+                self.chosen.groups.add(key, order, (*line, values));
+                Ok(())
             }
         }
     }
@@ -271,13 +260,8 @@ impl Table<'_> {
     /// Returns the name of a column for a message, or its number.
     pub(super) fn column_shown(&self, index: usize) -> String {
         match self.reading.header.as_ref().and_then(|names| names.get(index)) {
-            Some(name) => format!("the column `{}`", crate::data::excerpt::excerpt(name)),
+            Some(name) => format!("the column `{}`", excerpt(name)),
             None => format!("column {}", index + 1),
         }
     }
-}
-
-/// Returns columns as a list for a message.
-fn listed_columns(columns: &[Column]) -> String {
-    columns.iter().map(Column::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -40,6 +40,7 @@ mod values;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use csv::StringRecord;
 
@@ -164,7 +165,7 @@ struct Table<'a> {
 struct Chosen {
     /// The columns of the config, and their indices in the current file.
     selection: Option<Selection>,
-    fields: Option<Fields>,
+    fields: Option<Arc<Fields>>,
     /// The rows of each group.
     groups: Groups,
     /// The texts, if they are split into tokens.

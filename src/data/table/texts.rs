@@ -18,12 +18,10 @@ use crate::data::config::{LongRows, LossOn, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::excerpt;
 use crate::data::sequences::{Rows, Sequences};
-use crate::data::vocabulary::{END, SEPARATOR, Vocabulary};
+use crate::data::text::{DEFAULT_BPE_TOKENS, read_tokenizer};
+use crate::data::vocabulary::{ASSISTANT, END, SEPARATOR, Vocabulary, role_token};
 use crate::error::{Error, Result};
 use crate::numbers::counted;
-
-/// The default number of tokens of byte pair encoding, as for a text.
-const DEFAULT_BPE_TOKENS: usize = 1024;
 
 /// A sequence of texts and special tokens.
 #[derive(Debug)]
@@ -73,7 +71,7 @@ impl TextSample {
     /// the answers.
     pub fn of_turns(line: usize, turns: &[(String, String)]) -> Self {
         let parts = turns.iter().flat_map(|(role, text)| {
-            let is_answer = role == "assistant";
+            let is_answer = role == ASSISTANT;
             [
                 Part::special(&role_token(role), false),
                 Part::text(text, is_answer),
@@ -103,11 +101,6 @@ impl Part {
     fn special(name: &str, is_answer: bool) -> Self {
         Self { is_answer, text: PartText::Special(name.to_string()) }
     }
-}
-
-/// Returns the token that begins a turn of this role.
-pub(super) fn role_token(role: &str) -> String {
-    format!("<{role}>")
 }
 
 /// The ids of a sequence, and the role of each id as a target.
@@ -152,9 +145,14 @@ impl Table<'_> {
             return Err(self.problem(Some(line), problem));
         }
         let counts = mask.unwrap_or_else(|| vec![true; ids.len()]);
-        let parts = ids.into_iter().zip(counts);
-        let parts = parts.map(|(id, is_answer)| Part { is_answer, text: PartText::Ids(vec![id]) });
-        self.chosen.texts.push(TextSample { line, parts: parts.collect(), has_beginning: true });
+        let mut rest = &ids[..];
+        let parts = counts.chunk_by(|one, next| one == next).map(|run| {
+            let (part, after) = rest.split_at(run.len());
+            rest = after;
+            Part { is_answer: run[0], text: PartText::Ids(part.to_vec()) }
+        });
+        let parts = parts.collect();
+        self.chosen.texts.push(TextSample { line, parts, has_beginning: true });
         Ok(())
     }
 
@@ -172,16 +170,9 @@ impl Table<'_> {
                 "lacks an end-of-text token, but each text needs one; use a tokenizer that declares one";
             return Err(Error::key("data.tokens", &self.config.tokens, problem));
         }
-        let sets = match self.chosen.as_pairs {
-            true => {
-                let set = |indices: &[usize]| self.pair_rows(&samples, indices, &vocabulary);
-                (set(&train)?, set(&valid)?)
-            }
-            false => {
-                let mut set = |indices: &[usize]| self.text_rows(&samples, indices, &vocabulary);
-                (set(&train)?, set(&valid)?)
-            }
-        };
+        let rows = if self.chosen.as_pairs { Self::pair_rows } else { Self::text_rows };
+        let mut set = |indices: &[usize]| rows(&mut self, &samples, indices, &vocabulary);
+        let sets = (set(&train)?, set(&valid)?);
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
@@ -207,7 +198,7 @@ impl Table<'_> {
                 let vocab = self.config.vocab.or(DEFAULT_BPE_TOKENS);
                 Vocabulary::byte_pairs(training().map(str::to_string), &special, vocab)
             }
-            Tokens::File(path) => Vocabulary::read_tokenizer(path),
+            Tokens::File(path) => read_tokenizer(path),
         }
     }
 
@@ -219,16 +210,14 @@ impl Table<'_> {
         vocabulary: &Vocabulary,
     ) -> Result<Sequences> {
         let mut rows = Rows::default();
-        let mut left_out = 0;
         for &index in indices {
             let Encoded { ids, roles } = self.encoded(&samples[index], vocabulary)?;
             let Some(length) = self.limited(samples[index].line, ids.len())? else {
-                left_out += 1;
+                self.reading.left_out += 1;
                 continue;
             };
             rows.push_with_roles(&ids[..length], roles[1..length].iter().copied());
         }
-        self.reading.left_out += left_out;
         if rows.is_empty() {
             return Err(self.all_left_out());
         }
@@ -237,7 +226,7 @@ impl Table<'_> {
 
     /// Encodes the samples at `indices` as sources and answers.
     fn pair_rows(
-        &self,
+        &mut self,
         samples: &[TextSample],
         indices: &[usize],
         vocabulary: &Vocabulary,
@@ -248,13 +237,19 @@ impl Table<'_> {
             let sample = &samples[index];
             let [source, .., target, _] = &sample.parts[..] else { continue };
             let [source, target] = [source, target].map(|part| self.part_ids(sample.line, part, vocabulary));
-            let (source, target) = (source?, target?);
-            if self.limited(sample.line, source.len().max(target.len() + 1) + 1)?.is_none() {
+            let (source, answer) = (source?, [&end[..], &target?, &end].concat());
+            // The first id of an answer is not a target.
+            let source_length = self.limited(sample.line, source.len() + 1)?;
+            let Some((source_length, length)) = source_length.zip(self.limited(sample.line, answer.len())?)
+            else {
+                self.reading.left_out += 1;
                 continue;
-            }
-            sources.push(&source);
-            let answer = [&end[..], &target, &end].concat();
-            answers.push_with_roles(&answer, (1..answer.len()).map(|_| Role::Unknown));
+            };
+            sources.push(&source[..source_length - 1]);
+            answers.push_with_roles(&answer[..length], (1..length).map(|_| Role::Unknown));
+        }
+        if answers.is_empty() {
+            return Err(self.all_left_out());
         }
         Ok(Sequences::pairs(sources, answers))
     }

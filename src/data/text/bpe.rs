@@ -4,14 +4,11 @@
 //! until the vocabulary is full (Sennrich et al., 2016). As in GPT-2 (Radford et al., 2019), the units are bytes, so
 //! that any text can be encoded.
 
-use tokenizers::models::TrainerWrapper;
-use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Tokenizer};
+use tokenizers::Tokenizer;
 
 use super::File;
-use crate::data::vocabulary::{END_OF_TEXT, byte_level};
-use crate::error::{Error, Result};
+use crate::data::vocabulary::{END_OF_TEXT, train_byte_pairs};
+use crate::error::Result;
 
 /// The maximum number of bytes on which a tokenizer is trained. More text hardly changes the most frequent pairs, and its
 /// words would need memory in proportion.
@@ -21,26 +18,14 @@ const MAX_BYTES: usize = 1 << 30;
 /// an end-of-text token. The vocabulary is smaller if the text has too few pairs that occur twice. A text of more than
 /// [`MAX_BYTES`] bytes is sampled in evenly spaced pieces.
 pub(super) fn train(files: &[File], bytes: usize, vocab: usize) -> Result<Tokenizer> {
-    let special = if files.len() > 1 { vec![AddedToken::from(END_OF_TEXT, true)] } else { vec![] };
-    let trainer = BpeTrainer::builder()
-        .vocab_size(vocab)
-        // A pair that occurs only once is not a pattern.
-        .min_frequency(2)
-        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-        .special_tokens(special)
-        .show_progress(false)
-        .build();
+    let special = if files.len() > 1 { &[END_OF_TEXT][..] } else { &[] };
     let every = bytes.div_ceil(MAX_BYTES).max(1);
     if every > 1 {
         log::info!(
             "byte pair encoding is trained on one of every {every} pieces of the text, which is large"
         );
     }
-    let mut tokenizer = byte_level(BPE::default());
-    let pieces = beginning(files, bytes).step_by(every);
-    let trained = tokenizer.train(&mut TrainerWrapper::from(trainer), pieces).map(drop);
-    trained.map_err(|error| Error::Failed(format!("cannot train a tokenizer: {error}")))?;
-    Ok(tokenizer)
+    train_byte_pairs(beginning(files, bytes).step_by(every), special, vocab)
 }
 
 /// Iterates over pieces of the first `bytes` of the files, or up to three bytes fewer so that no character is split. A

@@ -11,14 +11,11 @@ mod encoding;
 mod reading;
 mod segments;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use walkdir::WalkDir;
-
 pub use self::reading::TextReading;
-use super::config::{DataConfig, Documents, Tokens};
+use super::config::{DataConfig, Documents, Tokens, walk};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
 use super::documents;
@@ -30,7 +27,7 @@ use crate::files::{BYTE_ORDER_MARK, LFS_POINTER, Text, is_lfs_pointer};
 
 /// The default number of tokens of byte pair encoding. Their embedding is a small share of the weights of a small
 /// model, and each token covers two to three characters.
-const DEFAULT_BPE_TOKENS: usize = 1024;
+pub(super) const DEFAULT_BPE_TOKENS: usize = 1024;
 
 /// Reads the text that `config` names, with the `given` vocabulary or the one that `data.tokens` selects.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
@@ -126,11 +123,6 @@ struct Scanned {
 /// Scans the files, streams and folders at `paths`, in this order, with the files of a folder in path order. Hidden
 /// files are skipped.
 fn scan(paths: &[PathBuf]) -> Result<Scanned> {
-    let visible = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
-    let walk = |path: &PathBuf| {
-        let walk = WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter();
-        walk.filter_entry(|entry| entry.depth() == 0 || visible(entry.file_name()))
-    };
     let mut files: Vec<File> = Vec::new();
     let mut occurs = vec![false; char::MAX as usize + 1];
     // True if the previous file needs no line break after it.
@@ -138,13 +130,7 @@ fn scan(paths: &[PathBuf]) -> Result<Scanned> {
     let (mut damage, mut reading) = (Damage::default(), TextReading::default());
     let mut with_markup = Vec::new();
     for (path, entry) in paths.iter().flat_map(|path| walk(path).map(move |entry| (path, entry))) {
-        let entry = entry.map_err(|error| {
-            let failed = error.path().unwrap_or(path).to_path_buf();
-            match error.into_io_error() {
-                Some(error) => Error::io("read", failed, error),
-                None => Error::file(failed, "is a link to a folder that contains it; remove the link"),
-            }
-        })?;
+        let entry = entry?;
         let kind = entry.file_type();
         if kind.is_dir() {
             continue;

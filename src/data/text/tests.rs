@@ -56,6 +56,19 @@ fn message(config: &DataConfig) -> String {
 const TEXT: &str = "Wär's nur so leicht, wie's klingt!\n\n  Ein Satz, noch ein Satz.\n";
 
 #[test]
+fn training_on_a_whole_file_uses_all_of_it() {
+    let long = "to be or not ".repeat(60);
+    let texts = Texts::new(&[("a", long.as_bytes()), ("b", b"to be")]);
+    let valid_path = texts.config("b").path;
+    let config = DataConfig { tokens: Tokens::Bpe, vocab: Count::Of(264), valid_path, ..texts.config("a") };
+    let dataset = crate::data::load(&config, 0).unwrap();
+    assert_eq!(dataset.vocabulary.size(), 264, "byte pairs are trained on the training file");
+    let config = DataConfig { lengths: Some([4, 12]), ..config };
+    let dataset = crate::data::load(&config, 0).unwrap();
+    assert_eq!((dataset.train.lengths(), dataset.valid.lengths()), (Some([4, 12]), None));
+}
+
+#[test]
 fn text_splits_into_training_head_and_validation_tail() {
     let texts = Texts::new(&[("a", b"abcdefghij".repeat(10).as_slice())]);
     let dataset = load(&DataConfig { valid_fraction: 0.25, ..texts.config("a") }, 0).unwrap();

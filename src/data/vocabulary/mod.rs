@@ -29,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 pub use tokenizer::{END_OF_TEXT, byte_level};
+pub(super) use trained::{ASSISTANT, role_token, train_byte_pairs};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate creates.
 ///

@@ -11,6 +11,9 @@ use super::{END, SEPARATOR, Vocabulary, byte_level};
 use crate::data::config::{Count, MAX_SIZE};
 use crate::error::{Error, Result};
 
+/// The role whose turns are the answers of a conversation.
+pub(in crate::data) const ASSISTANT: &str = "assistant";
+
 /// The token of words that do not occur in the training set.
 const UNKNOWN: &str = "<unk>";
 
@@ -35,7 +38,7 @@ impl Vocabulary {
         let model = WordLevel::builder().unk_token(UNKNOWN.into()).build();
         let mut tokenizer = Tokenizer::new(model.map_err(|error| failed(&error.to_string()))?);
         tokenizer.with_pre_tokenizer(Some(Whitespace {}));
-        train(tokenizer, TrainerWrapper::from(trainer), texts.map(str::to_string))
+        delimited(train(tokenizer, TrainerWrapper::from(trainer), texts.map(str::to_string))?)
     }
 
     /// Creates a vocabulary of `vocab` tokens by byte pair encoding, trained on the texts. The `special` tokens come
@@ -48,15 +51,7 @@ impl Vocabulary {
         special: &[&str],
         vocab: usize,
     ) -> Result<Self> {
-        let trainer = BpeTrainer::builder()
-            .vocab_size(vocab)
-            // A pair that occurs only once is not a pattern.
-            .min_frequency(2)
-            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-            .special_tokens(added(special).collect())
-            .show_progress(false)
-            .build();
-        train(byte_level(BPE::default()), TrainerWrapper::from(trainer), texts)
+        delimited(train_byte_pairs(texts, special, vocab)?)
     }
 
     /// Returns true for the vocabulary of the texts of a table, each of which begins with the end token.
@@ -71,7 +66,7 @@ impl Vocabulary {
             return prompt.to_vec();
         }
         let [separator, user, assistant] =
-            [SEPARATOR, "<user>", "<assistant>"].map(|name| self.special(name));
+            [SEPARATOR, &role_token("user"), &role_token(ASSISTANT)].map(|name| self.special(name));
         match (separator, user, assistant, self.special(END)) {
             (Some(separator), ..) => [prompt, &[separator]].concat(),
             (None, Some(user), Some(assistant), Some(end)) => {
@@ -108,6 +103,11 @@ impl Vocabulary {
     }
 }
 
+/// Returns the token that begins a turn of this role in a conversation.
+pub(in crate::data) fn role_token(role: &str) -> String {
+    format!("<{role}>")
+}
+
 fn added(special: &[&str]) -> impl Iterator<Item = AddedToken> {
     special.iter().map(|name| AddedToken::from(*name, true))
 }
@@ -116,13 +116,38 @@ fn failed(problem: &str) -> Error {
     Error::Failed(format!("cannot train a tokenizer: {problem}"))
 }
 
-/// Trains the tokenizer. Each text begins with the end token of the previous one.
+/// Trains byte pair encoding with up to `vocab` tokens, which include the `special` tokens. There are fewer if the texts
+/// have too few pairs that occur twice.
+///
+/// # Errors
+/// Returns an error if the library fails.
+pub(in crate::data) fn train_byte_pairs(
+    texts: impl Iterator<Item = String> + Send,
+    special: &[&str],
+    vocab: usize,
+) -> Result<Tokenizer> {
+    let trainer = BpeTrainer::builder()
+        .vocab_size(vocab)
+        // A pair that occurs only once is not a pattern.
+        .min_frequency(2)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(added(special).collect())
+        .show_progress(false)
+        .build();
+    train(byte_level(BPE::default()), TrainerWrapper::from(trainer), texts)
+}
+
 fn train(
     mut tokenizer: Tokenizer,
     mut trainer: TrainerWrapper,
     texts: impl Iterator<Item = String> + Send,
-) -> Result<Vocabulary> {
+) -> Result<Tokenizer> {
     tokenizer.train(&mut trainer, texts).map_err(|error| failed(&error.to_string()))?;
+    Ok(tokenizer)
+}
+
+/// Returns the vocabulary of a tokenizer that begins each text with the end token of the previous one.
+fn delimited(mut tokenizer: Tokenizer) -> Result<Vocabulary> {
     let end = tokenizer.token_to_id(END).ok_or_else(|| failed("it lacks the end token"))?;
     let template = serde_json::json!({
         "type": "TemplateProcessing",

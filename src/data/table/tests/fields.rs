@@ -186,6 +186,20 @@ fn pairs_count_the_targets_of_answers() {
     let (source, answer) = pairs.train.sample(0);
     let decode = |ids: &[u32]| pairs.vocabulary.decode(ids);
     assert_eq!((decode(&source), decode(&answer)), ("1+1".into(), "<end>2<end>".into()));
+    let limited = |long_rows| {
+        let config = DataConfig { long_rows, length: 2, valid_fraction: 0.25, ..config.clone() };
+        let file = File::new("sums.tsv", "question\tanswer\n1\t7\n12\t345\n123\t4\n5\t6\n");
+        load_pairs(&DataConfig { path: file.config().path, ..config }, 0).unwrap()
+    };
+    let shown = |pairs: &Dataset| -> Vec<String> {
+        let shown = |ids: &[u32]| pairs.vocabulary.decode(ids).replace("<end>", ".");
+        let pair = |(source, answer): (Vec<u32>, Vec<u32>)| format!("{} {}", shown(&source), shown(&answer));
+        (0..pairs.train.len()).map(|index| pair(pairs.train.sample(index))).collect()
+    };
+    assert_eq!(shown(&limited(LongRows::Keep)), ["1 .7.", "12 .345.", "123 .4."]);
+    assert_eq!(shown(&limited(LongRows::Cut)), ["1 .7.", "12 .34", "12 .4."]);
+    let dropped = limited(LongRows::Drop);
+    assert_eq!((shown(&dropped), dropped.table.unwrap().left_out), (vec!["1 .7.".to_string()], 2));
     let json = "{\"prompt\": \"1+1\", \"completion\": \"2\"}\n{\"prompt\": \"2+3\", \"completion\": \"5\"}\n";
     let file = File::new("sums.jsonl", json);
     assert_eq!(all(&file.config()), all(&config));
