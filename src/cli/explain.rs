@@ -6,6 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use causal_attention_report::Style;
 
 use super::input::{self, OpenedRun, RunArgs};
+use super::prompt;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
     Explanation, Origin, affordable_samples, check_memory, explain, explainable, tuned_lens_skip_reason,
@@ -63,7 +64,7 @@ pub fn run(args: Args) -> Result<()> {
             return Err(Error::Input(problem.into()));
         }
         true => {
-            let tokens = input::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
+            let tokens = prompt::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
             let sample = sample(&tokens)?.split_documents(config.data.text_documents(), &vocabulary);
             backend::run(&device, Explain(&folder, &config, &Subject::Given(sample)))?
         }

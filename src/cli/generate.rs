@@ -7,6 +7,7 @@ use rand::RngExt;
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
+use super::prompt;
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
@@ -60,8 +61,8 @@ pub fn run(args: Args) -> Result<()> {
     check_greedy(&args.options)?;
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let from_file = args.prompt_file.as_deref().map(input::read_prompt).transpose()?;
-    let given = input::tokens(&from_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
+    let from_file = args.prompt_file.as_deref().map(prompt::read_prompt).transpose()?;
+    let given = prompt::tokens(&from_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
     let companions = Companions::read(&run.folder.transformers())?;
     let given = match given.is_empty() && begin_tokens(&companions, &vocabulary).is_empty() {
         true => first_token(&vocabulary, args.options.seed),

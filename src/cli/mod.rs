@@ -18,6 +18,7 @@ mod limits;
 mod man;
 mod pictures;
 mod plot;
+mod prompt;
 mod report;
 mod runs;
 mod scale;

@@ -31,7 +31,8 @@ impl Difference {
     }
 }
 
-const NOTHING: &str = "nothing";
+/// The value of a key that is not set.
+pub(crate) const NOTHING: &str = "nothing";
 
 /// Returns the keys with different values in two configs, with both values.
 pub(crate) fn differing<'k>(
@@ -40,7 +41,8 @@ pub(crate) fn differing<'k>(
 ) -> impl Iterator<Item = (&'k str, (String, String))> {
     keys.filter_map(move |key| {
         let [value, other] = [values.get(key), others.get(key)];
-        let shown = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".into(), ToString::to_string);
+        let shown =
+            |value: Option<&toml::Value>| value.map_or_else(|| NOTHING.to_string(), ToString::to_string);
         (value != other).then(|| (key, (shown(value), shown(other))))
     })
 }

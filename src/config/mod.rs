@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
-pub(crate) use difference::differing;
+pub(crate) use difference::{NOTHING, differing};
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
 pub use optimizer::OptimizerKind;

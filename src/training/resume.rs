@@ -25,7 +25,7 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use super::trainer::{Clock, Learning, Parallel, Saving, Trainer};
 use crate::backend::DeviceWatch;
-use crate::config::{Config, TrainingConfig, differing};
+use crate::config::{Config, NOTHING, TrainingConfig, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{has_entry, hash, open_own_to_write, read_own, write_atomically};
@@ -284,7 +284,7 @@ impl Previous {
             steps_per_epoch: training.steps_per_epoch(batches),
             changed: changed
                 .map(|(key, (value, before))| {
-                    let before = if before == "nothing" { "not set" } else { before.as_str() };
+                    let before = if before == NOTHING { "not set" } else { before.as_str() };
                     format!("{key} = {value} (was {before})")
                 })
                 .collect(),

@@ -1,0 +1,137 @@
+//! The encoding of prompts and other input texts of the command line.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::data::{Notation, Vocabulary, excerpt};
+use crate::error::{Error, Result};
+use crate::files::Text;
+use crate::terminal::warn;
+
+/// Returns the ids of a text, of the text in a file, or of a list of ids; empty if none is given.
+///
+/// # Errors
+/// Returns an error if the input cannot be read, or has tokens outside the vocabulary.
+pub fn tokens(
+    text: &Option<String>,
+    file: &Option<PathBuf>,
+    ids: &Option<String>,
+    vocabulary: &Vocabulary,
+) -> Result<Vec<u32>> {
+    match (text, file, ids) {
+        (Some(text), ..) => encode(vocabulary, text),
+        (_, Some(path), _) => encode(vocabulary, &read(path)?),
+        (_, _, Some(ids)) => self::ids(ids, vocabulary),
+        (None, None, None) => Ok(Vec::new()),
+    }
+}
+
+/// Reads the text of a file or a stream; `-` is standard input.
+fn read(path: &Path) -> Result<String> {
+    let text = match path == Path::new("-") {
+        true => Text::of_stream(io::stdin(), Path::new("standard input"))?,
+        false => Text::open(path)?,
+    };
+    text.read_to_string()
+}
+
+/// Reads the prompt in a file, without the line break at its end.
+///
+/// # Errors
+/// Returns an error if the file cannot be read.
+pub fn read_prompt(path: &Path) -> Result<String> {
+    let text = read(path)?;
+    let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(line.unwrap_or(&text).to_string())
+}
+
+/// Parses ids separated by spaces or commas, such as `3 1 4`.
+fn ids(text: &str, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    let id = |(word, position): (&str, usize)| {
+        let problem = || {
+            let word = excerpt(word);
+            format!("--tokens: `{word}` (token {position}) is not a token id; write ids, e.g. \"3 1 4\"")
+        };
+        word.parse().map_err(|_| Error::Input(problem()))
+    };
+    check_separators(text)?;
+    let ids = words.zip(1..).map(id).collect::<Result<Vec<u32>>>()?;
+    vocabulary.check(&ids)?;
+    Ok(ids)
+}
+
+/// Rejects a number with a thousands separator, such as `1,000`, which would be read as the tokens 1 and 0, and an empty
+/// value between commas.
+fn check_separators(text: &str) -> Result<()> {
+    let is_group = |part: &str| part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |word: &&str| {
+        let groups = || word.split(',').skip(1);
+        groups().next().is_some() && groups().all(is_group) && groups().any(|group| group.starts_with('0'))
+    };
+    let without_space: String = text.split_whitespace().collect();
+    if without_space.contains(",,") || without_space.starts_with(',') {
+        let problem = "the tokens have an empty value before a comma; write a token, or remove the comma";
+        return Err(Error::Input(problem.into()));
+    }
+    match text.split_whitespace().find(is_number) {
+        Some(word) => Err(Error::Input(format!(
+            "`{}` is ambiguous: a comma separates tokens; write one number without its comma, and several \
+             tokens with spaces",
+            excerpt(word)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Rejects a comma between two digits, which may be a decimal comma.
+fn check_decimal_commas(text: &str) -> Result<()> {
+    let bytes = text.as_bytes();
+    let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+    match text.match_indices(',').find(|&(at, _)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1))) {
+        None => Ok(()),
+        Some(_) => Err(Error::Input(format!(
+            "`{}` is ambiguous: a comma separates numbers; write decimals with a point, and several numbers with spaces",
+            excerpt(text)
+        ))),
+    }
+}
+
+/// Encodes a JSON array of symbols or numbers, such as `["Confirmation of receipt", "Check"]`. `None` for other texts.
+fn encode_json(vocabulary: &Vocabulary, text: &str) -> Option<Result<Vec<u32>>> {
+    let values: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
+    let id = |(value, position): (serde_json::Value, usize)| {
+        let word = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        vocabulary.word(&word).ok_or_else(|| {
+            let word = excerpt(&word);
+            Error::Input(format!("`{word}` (value {position}) is not in the vocabulary of {vocabulary}"))
+        })
+    };
+    Some(values.into_iter().zip(1..).map(id).collect())
+}
+
+/// Encodes a text as a complete document. Commas may separate words, unless the vocabulary has a comma.
+///
+/// # Errors
+/// Returns an error that names the first part outside the vocabulary.
+pub fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
+    let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
+        Notation::Words => {
+            if let Some(ids) = encode_json(vocabulary, text) {
+                return ids;
+            }
+            if vocabulary.is_integers() {
+                check_separators(text)?;
+            }
+            if vocabulary.is_bins() {
+                check_decimal_commas(text)?;
+            }
+            vocabulary.encode(&text.replace(',', " ")).map_err(|_| error)
+        }
+        Notation::Characters | Notation::Text => Err(error),
+    })?;
+    if let Some(warning) = vocabulary.warn_of_unknown(ids.iter().copied()) {
+        warn(&format!("warning: {warning}"));
+    }
+    Ok(ids)
+}
