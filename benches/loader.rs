@@ -71,7 +71,7 @@ fn run() -> Summary {
 fn main() {
     let default = experiment(Vec::new());
     let summary = run();
-    let step = summary.seconds / STEPS as f64 * 1e6;
+    let step = summary.work.seconds / STEPS as f64 * 1e6;
     let task = causal_attention::training::dataset(&default).expect("the default data").train;
     let length = default.data.length;
     for (name, sequences) in [("task", task), ("text", windows(length))] {
@@ -86,8 +86,8 @@ fn main() {
     }
     let line = serde_json::json!({
         "checkpoint_every_steps": default.training.validate_every,
-        "ms_of_all": (summary.checkpoint_seconds * 1e3).round(),
-        "percent_of_the_steps": (summary.checkpoint_seconds / summary.seconds * 1e4).round() / 1e2,
+        "ms_of_all": (summary.work.checkpoint_seconds * 1e3).round(),
+        "percent_of_the_steps": (summary.work.checkpoint_seconds / summary.work.seconds * 1e4).round() / 1e2,
     });
     print_json_line(&line);
 }

@@ -80,14 +80,14 @@ fn all() -> Result<()> {
         let overrides: Vec<String> = overrides.into_iter().chain(sized).chain(periodic).collect();
         let config = Config::parse(EXPERIMENT, Path::new("all_tasks.rs"), &overrides)?;
         let Outcome { summary, folder, .. } = train(&config, RunPath::Folder(folder.path().join(&task)))?;
-        let (Some(loss), Some(floor)) = (summary.best_valid_loss, summary.floor) else {
+        let (Some(loss), Some(floor)) = (summary.losses.best_valid_loss, summary.losses.floor) else {
             return Err(Error::Failed(format!("`{task}` was not validated")));
         };
-        let accuracy = summary.determined_accuracy;
+        let accuracy = summary.losses.determined_accuracy;
         let accuracy = accuracy.map_or_else(|| "-".to_string(), |share| format!("{:.1} %", share * 100.0));
         say(&format!(
             "| `{task}` | {steps} | {:.1} | {floor:.4} | {loss:.4} | {:.4} | {accuracy} |",
-            summary.seconds / 60.0,
+            summary.work.seconds / 60.0,
             loss - floor
         ));
         circuits.push(circuit(&task, &config, &folder));
@@ -111,7 +111,7 @@ fn all() -> Result<()> {
 /// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
-    let with_circuit = found.ok().filter(|found| found.no_circuit.is_none());
+    let with_circuit = found.ok().filter(|found| found.gain.no_circuit.is_none());
     let Some(found) = with_circuit else { return format!("| `{task}` | - | - | - |") };
     let component = |component: &Component| match component.head {
         Some(head) => {
@@ -130,7 +130,7 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     };
     let entries: Vec<String> =
         found.components.iter().map(component).chain(found.edges.iter().map(connection)).collect();
-    let (share, components) = (found.gain_kept * 100.0, found.components.len());
+    let (share, components) = (found.gain.gain_kept * 100.0, found.components.len());
     format!(
         "| `{task}` | {} | {share:.0} % | {components} of {} |",
         entries.join(", "),

@@ -215,7 +215,7 @@ fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row
     let Outcome { folder, summary, .. } = launch(&config, Mode::New(target), &control)?;
     let found = backend::run(&device, Evaluate { config: &config, folder: &folder, lengths, on: &device })?;
     let gap = found.first().and_then(|at| at.gap).unwrap_or(f64::NAN);
-    warn(&format!("{task} {position} seed {seed}: {:.0} s, {gap:.4} above the floor", summary.seconds));
+    warn(&format!("{task} {position} seed {seed}: {:.0} s, {gap:.4} above the floor", summary.work.seconds));
     let row = |at: AtLength| Row {
         task: task.to_string(),
         position: position.to_string(),

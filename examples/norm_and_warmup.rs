@@ -92,7 +92,7 @@ fn train(name: &'static str, config: &Config, folder: PathBuf) -> Result<Curve> 
     let rows = read_metrics(&outcome.folder.metrics())?;
     let valid = rows.iter().filter(|row| row.split == Split::Valid);
     let points = valid.map(|row| (row.step, row.loss)).collect();
-    Ok(Curve { name, points, floor: outcome.summary.floor })
+    Ok(Curve { name, points, floor: outcome.summary.losses.floor })
 }
 
 fn draw(curves: &[Curve], path: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {

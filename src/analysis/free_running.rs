@@ -24,7 +24,7 @@ impl FreeRunning {
     /// Continues a validation sample with the model. Of several documents, only the longest is continued.
     ///
     /// The prompt ends where all later tokens are determined. If that position is in the last quarter of the sample,
-    /// the prompt is its first half.
+    /// the prompt is its first half. If only the targets of answers count, the prompt ends before the last answer.
     ///
     /// # Errors
     /// Same as [`generate()`].
@@ -59,7 +59,12 @@ impl FreeRunning {
 /// Returns the number of prompt tokens of a sample whose targets have these roles.
 fn prompt_length(roles: &[Role]) -> usize {
     let all = roles.len() + 1;
-    // Target `i` is token `i + 1`.
+    // Target `i` is token `i + 1`. Only the last answer of a pair or a conversation is generated.
+    if let Some(last) =
+        roles.iter().rposition(|&role| role == Role::Padding).filter(|last| last + 1 < roles.len())
+    {
+        return last + 2;
+    }
     let end = roles.iter().rposition(|&role| role != Role::Determined).map_or(1, |last| last + 2);
     if end <= all * 3 / 4 { end } else { all.div_ceil(2) }
 }
@@ -79,6 +84,9 @@ mod tests {
         assert_eq!(prompt_length(&[Undetermined; 11]), 6);
         assert_eq!(prompt_length(&[Determined; 11]), 1);
         assert_eq!(prompt_length(&[Determined, Determined, Determined, Undetermined, Determined]), 3);
+        let [read, learned] = [Role::Padding, Role::Unknown];
+        assert_eq!(prompt_length(&[read, read, learned]), 3);
+        assert_eq!(prompt_length(&[read, learned, read, read, learned, learned]), 5);
     }
 
     #[test]

@@ -109,7 +109,8 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     let OpenedRun { folder, config, device, .. } = run;
     let made_with = Config::load_own(&folder.config())?;
     check_settings(args, run, &made_with)?;
-    let Selected { scored, dataset, targets_in_file } = scored::select(args.split, run, &made_with)?;
+    let Selected { scored, dataset, targets_in_file } =
+        scored::select(args.split, args.data.is_some(), run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
     let is_own = config.data == made_with.data;
@@ -245,7 +246,10 @@ fn print(folder: &RunFolder, config: &Config, report: &EvaluateReport, trained: 
             "{}: {targets} of {} in `{}` ({split})",
             folder.name(),
             thousands(all as f64),
-            config.data.path
+            match (split, config.data.valid_path.is_empty()) {
+                (Scored::Valid, false) => &config.data.valid_path,
+                _ => &config.data.path,
+            }
         ),
     });
     say(&format!("  loss        {:.6} nats, {:.6} bits", evaluation.loss, report.bits));

@@ -64,7 +64,8 @@ pub fn run(args: Args) -> Result<()> {
             return Err(Error::Input(problem.into()));
         }
         true => {
-            let tokens = prompt::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary)?;
+            let tokens =
+                prompt::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary, prompt::encode)?;
             let sample = sample(&tokens)?.split_documents(config.data.text_documents(), &vocabulary);
             backend::run(&device, Explain(&folder, &config, &Subject::Given(sample)))?
         }
@@ -88,7 +89,7 @@ pub fn run(args: Args) -> Result<()> {
             draw(&folder.plots())?
         }
     };
-    if found.no_circuit.is_none() {
+    if found.gain.no_circuit.is_none() {
         found.sentences.iter().for_each(|sentence| say(sentence));
     }
     written.iter().for_each(|path| say(&path.display().to_string()));
@@ -97,7 +98,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Returns an error if no circuit is reported. The logit lens, the attribution and the weights are still available.
 fn check_circuit(found: &Explanation) -> Result<()> {
-    match &found.no_circuit {
+    match &found.gain.no_circuit {
         Some(reason) => Err(Error::Input(format!("no circuit is reported: {reason}"))),
         None => Ok(()),
     }
@@ -185,7 +186,7 @@ impl Job for Explain<'_> {
         input::check_length(&description, samples[0].inputs.len(), 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let mut found = explain(&model, &samples, origin, &device)?;
-        found.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
+        found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),
             None => Some(folder.unverified_weights()?.sha256()?),
         };

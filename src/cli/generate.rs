@@ -12,7 +12,7 @@ use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
-use crate::generation::{self, Continuation, Options, Prompt};
+use crate::generation::{self, Continuation, Options, Prompt, TextEnds};
 use crate::model::{Architecture, Model, Sizes};
 use crate::numbers::{Bytes, counted, thousands};
 use crate::terminal::{print_json, print_text, say, warn};
@@ -51,6 +51,7 @@ pub struct Args {
 /// The JSON output for one sample.
 #[derive(Debug, Serialize)]
 struct GenerateReport<'a> {
+    /// The ids that the model read: of a prompt with its added tokens, or of a source.
     prompt: &'a [u32],
     #[serde(flatten)]
     continuation: Continuation,
@@ -62,16 +63,30 @@ pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let from_file = args.prompt_file.as_deref().map(prompt::read_prompt).transpose()?;
-    let given = prompt::tokens(&from_file.or_else(|| args.prompt.clone()), &None, &args.tokens, &vocabulary)?;
+    let is_encoder_decoder = run.config.model.architecture == Architecture::EncoderDecoder;
+    let encode = if is_encoder_decoder { prompt::encode_part } else { prompt::encode };
+    let text = from_file.or_else(|| args.prompt.clone());
+    let given = prompt::tokens(&text, &None, &args.tokens, &vocabulary, encode)?;
     let companions = Companions::read(&run.folder.transformers())?;
     let given = match given.is_empty() && begin_tokens(&companions, &vocabulary).is_empty() {
         true => first_token(&vocabulary, args.options.seed),
         false => given,
     };
-    let continuations =
-        run.compute(Generate { args: &args, run: &run, vocabulary: &vocabulary, companions, given: &given })?;
+    let prompt = Prompt {
+        tokens: match &given[..] {
+            _ if is_encoder_decoder => Vec::from_iter(vocabulary.end()),
+            [] => begin_tokens(&companions, &vocabulary),
+            // Ids are read as they are.
+            given if args.tokens.is_some() => given.to_vec(),
+            given => vocabulary.as_question(given),
+        },
+        source: is_encoder_decoder.then(|| given.clone()),
+    };
+    let read = prompt.source.clone().unwrap_or_else(|| prompt.tokens.clone());
+    let job = Generate { args: &args, run: &run, vocabulary: &vocabulary, companions, given: &given, prompt };
+    let continuations = run.compute(job)?;
     if args.json {
-        let report = |continuation| GenerateReport { prompt: &given, continuation };
+        let report = |continuation| GenerateReport { prompt: &read, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();
         print_json(&BTreeMap::from([("samples", samples)]));
     }
@@ -138,6 +153,7 @@ struct Generate<'a> {
     vocabulary: &'a Vocabulary,
     companions: Companions,
     given: &'a [u32],
+    prompt: Prompt,
 }
 
 impl Job for Generate<'_> {
@@ -145,22 +161,13 @@ impl Job for Generate<'_> {
     type Output = Vec<Continuation>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
-        let Self { args, vocabulary, companions, given, .. } = &self;
+        let Self { args, companions, prompt, .. } = &self;
         let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
         let is_encoder_decoder = description.model.architecture == Architecture::EncoderDecoder;
-        let prompt = Prompt {
-            tokens: match given {
-                _ if is_encoder_decoder => Vec::from_iter(vocabulary.end()),
-                [] => begin_tokens(companions, vocabulary),
-                given => vocabulary.as_question(given),
-            },
-            source: is_encoder_decoder.then(|| given.to_vec()),
-        };
-        let slides = check_prompt(&description, &prompt, args.options.samples)?;
+        let slides = check_prompt(&description, prompt, args.options.samples)?;
         let mut options = Options {
             max_new: args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 }),
-            ends: companions.ends(),
-            documents: self.run.config.data.text_documents(),
+            texts: TextEnds { tokens: companions.ends(), documents: self.run.config.data.text_documents() },
             slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
@@ -168,7 +175,7 @@ impl Job for Generate<'_> {
         if !self.streams() {
             options.samples = options.samples.min(samples_at_once(&description, &options)?);
         }
-        self.write((&model, description.sizes), &prompt, options, &device)
+        self.write((&model, description.sizes), prompt, options, &device)
     }
 }
 

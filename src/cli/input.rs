@@ -7,7 +7,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use super::backend::BackendArgs;
-use super::prompt::{encode, tokens};
+use super::prompt::{encode, encode_part, tokens};
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
 use crate::data::Vocabulary;
@@ -205,7 +205,7 @@ pub fn model<B: Backend>(folder: &RunFolder, device: &B::Device) -> Result<(Mode
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").required(true).args(["text", "text_file", "tokens"])))]
 pub struct InputArgs {
-    /// The text; for an encoder-decoder, the answer.
+    /// The text; with a source, the answer.
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// Reads the text from a file, including its final line break; - is standard input.
@@ -214,7 +214,7 @@ pub struct InputArgs {
     /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    /// The source that an encoder-decoder answers.
+    /// The source of the answer: of an encoder-decoder, or of a decoder that was trained on pairs.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     source: Option<String>,
 }
@@ -226,8 +226,10 @@ pub struct EncodedInput {
     pub tokens: Vec<u32>,
     /// The start token of an encoder-decoder's answer; `None` for a decoder.
     pub start: Option<u32>,
-    /// The source of the answer.
+    /// The source of an encoder-decoder's answer.
     pub source: Option<Vec<u32>>,
+    /// The index at which a decoder's answer to a source begins; the tokens before it are not scored.
+    pub answer: usize,
 }
 
 impl InputArgs {
@@ -236,16 +238,32 @@ impl InputArgs {
     /// # Errors
     /// Returns an error if the input cannot be read, has tokens outside the vocabulary, or lacks a required source.
     pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<EncodedInput> {
-        let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary)?;
-        let source = self.source.as_deref().map(|text| encode(vocabulary, text)).transpose()?;
         let is_encoder_decoder = architecture == Architecture::EncoderDecoder;
+        let is_part = is_encoder_decoder || self.source.is_some();
+        let encode = if is_part { encode_part } else { encode };
+        let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary, encode)?;
+        let source = self.source.as_deref().map(|text| encode_part(vocabulary, text)).transpose()?;
         let problem = match (is_encoder_decoder, source.as_deref()) {
-            (true, Some([])) => "--source is empty; pass at least one token",
+            (_, Some([])) => "--source is empty; pass at least one token",
             (true, None) => "an encoder-decoder answers a source; pass it with --source TEXT",
-            (false, Some(_)) => "--source has no effect with a decoder; omit it",
+            (false, Some(_)) if !vocabulary.is_of_pairs() => {
+                "--source has no effect, because this decoder was not trained on pairs; omit it"
+            }
+            (false, Some(source)) => {
+                // As in training: the source and its separator are read, but are not targets.
+                let [begin, _] = vocabulary.added_tokens();
+                let question = vocabulary.as_question(&[begin, source].concat());
+                let answer = question.len();
+                return Ok(EncodedInput {
+                    tokens: [question, tokens].concat(),
+                    start: None,
+                    source: None,
+                    answer,
+                });
+            }
             _ => {
                 let start = vocabulary.end().filter(|_| is_encoder_decoder);
-                return Ok(EncodedInput { tokens, start, source });
+                return Ok(EncodedInput { tokens, start, source, answer: 0 });
             }
         };
         Err(Error::Input(problem.into()))

@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Converts the input to a sample; the target of the last token is unknown.
 fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
-    let input::EncodedInput { tokens, start, source } =
+    let input::EncodedInput { tokens, start, source, answer } =
         args.given.read(vocabulary, config.model.architecture)?;
     if tokens.is_empty() {
         return Err(Error::Input("the input is empty; pass at least one token".into()));
@@ -133,6 +133,7 @@ fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sampl
     let mut targets = inputs[1..].to_vec();
     targets.push(0);
     let mut roles = vec![Role::Unknown; inputs.len()];
+    roles[..answer.saturating_sub(1)].fill(Role::Padding);
     roles[inputs.len() - 1] = Role::Padding;
     let sample = Sample { inputs, targets, roles, source, documents: None };
     Ok(sample.split_documents(config.data.text_documents(), vocabulary))

@@ -8,7 +8,10 @@ use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::terminal::warn;
 
-/// Returns the ids of a text, of the text in a file, or of a list of ids; empty if none is given.
+/// Encodes a text, such as [`encode`] or [`encode_part`].
+type Encode = fn(&Vocabulary, &str) -> Result<Vec<u32>>;
+
+/// Returns the ids of a text or of the text in a file, encoded by `encode`, or of a list of ids; empty if none is given.
 ///
 /// # Errors
 /// Returns an error if the input cannot be read, or has tokens outside the vocabulary.
@@ -17,6 +20,7 @@ pub fn tokens(
     file: &Option<PathBuf>,
     ids: &Option<String>,
     vocabulary: &Vocabulary,
+    encode: Encode,
 ) -> Result<Vec<u32>> {
     match (text, file, ids) {
         (Some(text), ..) => encode(vocabulary, text),
@@ -115,7 +119,19 @@ fn encode_json(vocabulary: &Vocabulary, text: &str) -> Option<Result<Vec<u32>>> 
 /// # Errors
 /// Returns an error that names the first part outside the vocabulary.
 pub fn encode(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
-    let ids = vocabulary.encode_whole(text).or_else(|error| match vocabulary.notation() {
+    encode_by(Vocabulary::encode_whole, vocabulary, text)
+}
+
+/// Encodes a text without the tokens that begin and end a document, such as a source; otherwise like [`encode`].
+///
+/// # Errors
+/// Returns the same errors as [`encode`].
+pub fn encode_part(vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
+    encode_by(Vocabulary::encode, vocabulary, text)
+}
+
+fn encode_by(encoded: Encode, vocabulary: &Vocabulary, text: &str) -> Result<Vec<u32>> {
+    let ids = encoded(vocabulary, text).or_else(|error| match vocabulary.notation() {
         Notation::Words => {
             if let Some(ids) = encode_json(vocabulary, text) {
                 return ids;

@@ -29,8 +29,8 @@ pub struct Args {
 struct ScoreReport {
     /// The ids of the scored text.
     tokens: Vec<u32>,
-    /// The log-probability of each token given the previous ones; without a decoder's first token. `None` for the first
-    /// token of a separate document, which is not predicted.
+    /// The log-probability of each token given the previous ones; without a decoder's first token. `None` for tokens that
+    /// are not predicted: the first one of a separate document, and the source of a pair.
     log_probabilities: Vec<Option<f64>>,
     /// The negated mean of the log-probabilities.
     loss: f64,
@@ -41,18 +41,19 @@ struct ScoreReport {
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let input::EncodedInput { tokens, start, source } =
+    let input::EncodedInput { tokens, start, source, answer } =
         args.given.read(&vocabulary, run.config.model.architecture)?;
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
     let job = Score { folder: &run.folder, tokens: &read, documents: documents.as_deref(), source };
     let log_probabilities = run.compute(job)?;
-    let begins_document = |target: usize| {
-        documents.as_ref().is_some_and(|documents| documents[target] != documents[target + 1])
+    let is_read_only = |target: usize| {
+        target + 1 < answer
+            || documents.as_ref().is_some_and(|documents| documents[target] != documents[target + 1])
     };
     let log_probabilities = log_probabilities.into_iter().enumerate();
     let log_probabilities: Vec<_> =
-        log_probabilities.map(|(target, score)| (!begins_document(target)).then_some(score)).collect();
+        log_probabilities.map(|(target, score)| (!is_read_only(target)).then_some(score)).collect();
     let counted = log_probabilities.iter().flatten();
     if counted.clone().next().is_none() {
         let problem =

@@ -92,7 +92,7 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Mode, Device)> {
                 None => args.experiment.of(folder.config()).load()?,
             };
             config.check_resumes(&made_with, folder.path())?;
-            let done = Summary::read(&folder).map_or(0, |summary| summary.steps);
+            let done = Summary::read(&folder).map_or(0, |summary| summary.work.steps);
             if let Some(until) = args.until.filter(|&until| until <= done) {
                 return Err(Error::Input(format!(
                     "--until {until}: the run `{}` has already done {}; use a later step, or omit it",
@@ -180,7 +180,7 @@ fn explain_and_draw(outcome: &Outcome, config: &Config, control: &Control) -> (V
             let _ = std::fs::remove_file(folder.circuit());
             let run = folder.path().display();
             let tokens = config.analysis.samples * config.data.length;
-            if outcome.summary.parameters.saturating_mul(tokens) <= MAX_WORK_AFTER_SIGNAL
+            if outcome.summary.work.parameters.saturating_mul(tokens) <= MAX_WORK_AFTER_SIGNAL
                 && ended != Ended::Completed
             {
                 return draw_or_warn(folder, config, device, None);
@@ -225,7 +225,7 @@ fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Ex
     }
     let (folder, run) = (&outcome.folder, outcome.folder.path().display());
     let seconds = seconds_to_explain(&outcome.summary, config);
-    if seconds > outcome.summary.seconds.max(MIN_CIRCUIT_SECONDS) {
+    if seconds > outcome.summary.work.seconds.max(MIN_CIRCUIT_SECONDS) {
         warn(&format!(
             "notice: skipped the search for the circuit, which takes about {}, longer than the training; run `explain \
              {run}` to find it",
@@ -251,7 +251,11 @@ fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Ex
 fn seconds_to_explain(summary: &Summary, config: &Config) -> f64 {
     let components = config.model.blocks() * (config.model.heads + 1);
     let tokens = 4 * components * 2 * config.data.length;
-    if summary.tokens_per_second > 0.0 { tokens as f64 / (3.0 * summary.tokens_per_second) } else { 0.0 }
+    if summary.work.tokens_per_second > 0.0 {
+        tokens as f64 / (3.0 * summary.work.tokens_per_second)
+    } else {
+        0.0
+    }
 }
 
 /// Draws a run's pictures and writes its page. With `explaining`, the run is explained after all other pictures are
@@ -337,20 +341,20 @@ fn print(outcome: &Outcome, circuit: &[String], plots: &[PathBuf], json: bool) {
         "{}: {} ({}, {} in {}, {} tokens/s on {})",
         outcome.folder.name(),
         summary.ended.describe(),
-        counted(summary.steps, "step"),
-        counted(summary.tokens as usize, "token"),
-        clock(summary.seconds),
-        thousands(summary.tokens_per_second),
-        summary.backend,
+        counted(summary.work.steps, "step"),
+        counted(summary.work.tokens as usize, "token"),
+        clock(summary.work.seconds),
+        thousands(summary.work.tokens_per_second),
+        summary.machine.backend,
     ));
-    if let (Some(loss), Some(step)) = (summary.best_valid_loss, summary.best_step) {
+    if let (Some(loss), Some(step)) = (summary.losses.best_valid_loss, summary.losses.best_step) {
         say(&format!("  loss      {loss:.4} nats per token on validation, lowest at step {step}"));
-        if let Some(floor) = summary.floor {
+        if let Some(floor) = summary.losses.floor {
             say(&format!("  floor     {floor:.4} nats per token: the loss is {}", floor_gap(loss, floor, 4)));
         }
     }
-    if let Some(accuracy) = summary.accuracy {
-        let determined = summary.determined_accuracy;
+    if let Some(accuracy) = summary.losses.accuracy {
+        let determined = summary.losses.determined_accuracy;
         let determined = determined
             .map_or_else(String::new, |share| format!(", {:.1} % on determined targets", share * 100.0));
         say(&format!("  accuracy  {:.1} %{determined}", accuracy * 100.0));

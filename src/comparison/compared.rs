@@ -79,11 +79,11 @@ impl RunCost {
     fn new(summary: Option<&Summary>, last: Option<&Row>) -> Self {
         match summary {
             Some(summary) => Self {
-                parameters: Some(summary.parameters),
-                steps: summary.steps,
-                tokens: summary.tokens,
-                seconds: summary.seconds,
-                tokens_per_second: Some(summary.tokens_per_second),
+                parameters: Some(summary.work.parameters),
+                steps: summary.work.steps,
+                tokens: summary.work.tokens,
+                seconds: summary.work.seconds,
+                tokens_per_second: Some(summary.work.tokens_per_second),
             },
             None => Self {
                 parameters: None,
@@ -125,7 +125,7 @@ impl ComparedRun {
         let losses = curve.iter().map(|row| row.loss).filter(|loss| loss.is_finite());
         let summary = summary.as_ref();
         let best = match summary {
-            Some(summary) => summary.best_valid_loss,
+            Some(summary) => summary.losses.best_valid_loss,
             None => losses.min_by(f64::total_cmp),
         };
         let changes = summary.into_iter().flat_map(|summary| &summary.warnings);
@@ -137,8 +137,8 @@ impl ComparedRun {
             path: path.to_path_buf(),
             setting: 0,
             experiment: Experiment { data: data(&table), model: model(&table), seed: config.run.seed },
-            losses: Losses::new(best, summary.and_then(|summary| summary.floor)),
-            accuracy: summary.and_then(|summary| summary.accuracy),
+            losses: Losses::new(best, summary.and_then(|summary| summary.losses.floor)),
+            accuracy: summary.and_then(|summary| summary.losses.accuracy),
             cost: RunCost::new(summary, rows.last()),
             ended: summary.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
             config_changed: folder.has_changed_config(),

@@ -129,6 +129,25 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
     read(config, seed, given)
 }
 
+/// Returns an error if a set has no target that counts in the loss.
+fn check_targets(config: &DataConfig, dataset: Dataset) -> Result<Dataset> {
+    let is_empty = |set: &Sequences| set.targets() == 0;
+    let which = match (is_empty(&dataset.train), is_empty(&dataset.valid)) {
+        (false, false) => return Ok(dataset),
+        (true, true) => "",
+        (true, false) => " in the training set",
+        (false, true) => " in the validation set",
+    };
+    let remedy = match config.source() {
+        Source::Text => "add text to the documents",
+        _ => {
+            "add answers, labels other than -100, or turns of the role `assistant`; or raise `data.length` if it cuts them"
+        }
+    };
+    let problem = format!("has no target that counts in the loss{which}; {remedy}");
+    Err(Error::file(config.path.first(), problem))
+}
+
 fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Dataset> {
     if config.source() == Source::Memory {
         let problem = "is not stored, because a program passed the data; pass a file, for example with --set \
@@ -150,13 +169,14 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
     if !config.valid_path.is_empty() && !config.is_one_split() {
         return read_both(config, given, |config, given| read(config, seed, given));
     }
-    match config.source() {
-        Source::Sequences => tasks::load(config, config.seed.unwrap_or(seed)),
+    let dataset = match config.source() {
+        Source::Sequences => return tasks::load(config, config.seed.unwrap_or(seed)),
         Source::Text => text::load(config, given),
         Source::Table => table::load(config, given),
         Source::Array => arrays::load(config, given),
         Source::Memory => unreachable!("refused above"),
-    }
+    };
+    check_targets(config, dataset?)
 }
 
 /// Reads `data.path` for training and `data.valid_path` for validation with `read`. Both share the vocabulary of the run

@@ -4,7 +4,7 @@ mod rows;
 
 use std::{ops::Range, sync::Arc};
 
-pub(crate) use self::rows::Rows;
+pub(crate) use self::rows::{Rows, split_rows};
 use super::batch::{Batch, Role};
 use super::config::DataConfig;
 use super::ids::{Ids, mix};

@@ -15,8 +15,8 @@ use super::own::read_own;
 use super::unreadable::{self, quoted};
 use crate::error::{Error, Result};
 
-/// The maximum size of a stream, and of the content of a compressed file that is held in memory: 1 GiB.
-const MAX_STREAM_BYTES: u64 = 1 << 30;
+/// The maximum size of a stream, and of the content of a compressed or columnar file that is held in memory: 1 GiB.
+pub(super) const MAX_STREAM_BYTES: u64 = 1 << 30;
 
 /// The maximum size of a piece of a text: large enough that the cuts hardly affect a tokenizer, small enough to keep
 /// all cores busy.

@@ -1,6 +1,8 @@
 //! Files and folders: inputs are read up to a limit, outputs are written completely or not at all, and user files are
 //! never overwritten.
 
+#[cfg(feature = "parquet")]
+mod columnar;
 mod compression;
 mod folder;
 mod input;
@@ -10,6 +12,8 @@ mod output;
 mod own;
 mod unreadable;
 
+#[cfg(feature = "parquet")]
+pub use columnar::Columnar;
 pub use compression::without_compression;
 pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
 pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, is_pipe, open};

@@ -14,7 +14,7 @@ mod writer;
 
 pub use sampling::Sampling;
 pub use score::score;
-pub use writer::{Alternative, Continuation, Options, Prompt, StopReason, generate, window};
+pub use writer::{Alternative, Continuation, Options, Prompt, StopReason, TextEnds, generate, window};
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 

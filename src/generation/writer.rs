@@ -51,12 +51,9 @@ pub struct Options {
     /// Ends a continuation before the token with this id; may be repeated.
     #[arg(long = "stop-token", value_name = "ID")]
     pub stop_tokens: Vec<u32>,
-    /// The end-of-text tokens of the run; `None` for the single one of the vocabulary.
+    /// The ends of texts in training.
     #[arg(skip)]
-    pub ends: Option<Vec<u32>>,
-    /// The treatment of documents in training. If they are separate, only the last one is read.
-    #[arg(skip)]
-    pub documents: Documents,
+    pub texts: TextEnds,
     /// True to read only the end of a prompt longer than the context.
     #[arg(skip)]
     pub slides: bool,
@@ -75,6 +72,15 @@ pub struct Options {
     pub alternatives: Option<usize>,
 }
 
+/// The ends of the texts that a model was trained on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextEnds {
+    /// The end-of-text tokens of the run; `None` for the single one of the vocabulary.
+    pub tokens: Option<Vec<u32>>,
+    /// The treatment of documents in training. If they are separate, only the last one is read.
+    pub documents: Documents,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -84,8 +90,7 @@ impl Default for Options {
             first_sample: 0,
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
-            ends: None,
-            documents: Documents::Joined,
+            texts: TextEnds::default(),
             slides: false,
             ignore_end: false,
             seed: 0,
@@ -237,7 +242,7 @@ impl<'a> BatchRow<'a> {
 
     /// Returns the position of the first token of the last document, or 0 if documents are joined.
     fn document_start(&self, vocabulary: &Vocabulary, options: &Options) -> usize {
-        let end = vocabulary.end().filter(|_| options.documents == Documents::Separate);
+        let end = vocabulary.end().filter(|_| options.texts.documents == Documents::Separate);
         // An end token at the end is read with the document that it ends, as nothing follows it yet.
         let before = self.all.split_last().map_or(&[][..], |(_, before)| before);
         end.and_then(|end| before.iter().rposition(|&token| token == end)).map_or(0, |end| end + 1)
@@ -262,7 +267,7 @@ impl<'a> BatchRow<'a> {
         let uniform = generator(options.seed, Purpose::Sampling, indices.map(|index| index as u64)).random();
         let token = options.sampling.choose(logits, &self.all, uniform);
         self.all.push(token);
-        let is_end = match &options.ends {
+        let is_end = match &options.texts.tokens {
             Some(ends) => ends.contains(&token),
             None => vocabulary.end() == Some(token),
         };

@@ -14,11 +14,11 @@ const MAX_POSITIONS: usize = 128;
 
 /// Draws the explanation found for `run`.
 pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
-    let shown = found.next.len().min(MAX_POSITIONS);
+    let shown = found.basis.next.len().min(MAX_POSITIONS);
     let texts = |tokens: &[u32]| tokens[..shown].iter().map(|&token| vocabulary.token(token)).collect();
-    let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.inputs), texts(&found.next));
-    let circuit = found.no_circuit.is_none().then(|| circuit(found).picture(run));
-    let patching = found.patching.as_ref().map(|found| patching(found, vocabulary).picture(run));
+    let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.basis.inputs), texts(&found.basis.next));
+    let circuit = found.gain.no_circuit.is_none().then(|| circuit(found).picture(run));
+    let patching = found.views.patching.as_ref().map(|found| patching(found, vocabulary).picture(run));
     let matrices = [lens(run, found, &next), attribution(run, found, &inputs)];
     circuit.into_iter().chain(matrices).chain(patching).collect()
 }
@@ -29,22 +29,22 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
         0 => format!("embedding: {} nats", fixed(*loss, 2)),
         depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
     };
-    let names = found.lens.loss.iter().enumerate().map(depth);
-    let plain = names.zip(&found.lens.probability).map(|(name, row)| (name, row.as_slice()));
+    let names = found.views.lens.loss.iter().enumerate().map(depth);
+    let plain = names.zip(&found.views.lens.probability).map(|(name, row)| (name, row.as_slice()));
     // The last depth is the model's own output, so it needs no tuned lens.
-    let depths = found.lens.loss.len() - 1;
+    let depths = found.views.lens.loss.len() - 1;
     let tuned = |at: usize| {
-        let lens = found.tuned_lens.as_ref().filter(|_| at < depths)?;
+        let lens = found.views.tuned_lens.as_ref().filter(|_| at < depths)?;
         Some((format!("tuned: {} nats", fixed(lens.loss[at], 2)), lens.probability[at].as_slice()))
     };
     let rows: Vec<_> = plain.enumerate().flat_map(|(at, row)| [Some(row), tuned(at)]).flatten().collect();
     let rows = rows.into_iter().rev().collect();
     let tuned_note =
-        if found.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
+        if found.views.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let note = format!(
         "probability of each target when the final norm and the output layer read the residual stream after each \
          layer{tuned_note}; first of {}, with mean losses over all",
-        counted(found.sequences, "sequence")
+        counted(found.basis.sequences, "sequence")
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
     let lens = TokenMatrix { rows, tokens, role: "target", color };
@@ -52,7 +52,7 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
 }
 
 fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
-    let rows = found.attribution.iter().rev();
+    let rows = found.views.attribution.iter().rev();
     let rows: Vec<_> =
         rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
     let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
@@ -72,7 +72,7 @@ fn circuit(found: &Explanation) -> Circuit {
         layer: it.layer,
         id: it.head.map_or(ComponentId::FeedForward, |number| head([it.layer, number], it.cross).1),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
-        rise: it.mean_ablated_loss - found.loss,
+        rise: it.mean_ablated_loss - found.gain.loss,
     };
     let edge = |it: &Edge| plain::Edge {
         from: head(it.from, it.from_cross),
@@ -82,15 +82,15 @@ fn circuit(found: &Explanation) -> Circuit {
             Input::Key => HeadInput::Key,
             Input::Value => HeadInput::Value,
         },
-        rise: it.path_ablated_loss - found.loss,
+        rise: it.path_ablated_loss - found.gain.loss,
     };
     Circuit {
         components: found.components.iter().map(component).collect(),
         edges: found.edges.iter().map(edge).collect(),
         model_components: found.model_components(),
-        gain: found.baseline - found.loss,
-        gain_kept: found.gain_kept,
-        baseline: found.baseline_of.name().to_string(),
+        gain: found.gain.baseline - found.gain.loss,
+        gain_kept: found.gain.gain_kept,
+        baseline: found.gain.baseline_of.name().to_string(),
     }
 }
 

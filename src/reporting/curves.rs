@@ -19,10 +19,10 @@ fn points(rows: &[Row], split: Split, value: impl Fn(&Row) -> Option<f64>) -> Ve
 pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCurve {
     let last = rows.last().map_or(0, |row| row.step) as f64;
     // The epochs of a run that resumed with another batch size have different lengths, so their ends are not marked.
-    let epoch_of = |row: &Row| (row.step as f64 / summary.steps_per_epoch).ceil().max(1.0);
+    let epoch_of = |row: &Row| (row.step as f64 / summary.work.steps_per_epoch).ceil().max(1.0);
     let are_equal = rows.iter().all(|row| row.epoch as f64 == epoch_of(row));
-    let epochs = if are_equal { (last / summary.steps_per_epoch).floor() as u64 } else { 0 };
-    let epoch_end = |epoch: u64| (epoch as f64 * summary.steps_per_epoch).ceil() as u64;
+    let epochs = if are_equal { (last / summary.work.steps_per_epoch).floor() as u64 } else { 0 };
+    let epoch_end = |epoch: u64| (epoch as f64 * summary.work.steps_per_epoch).ceil() as u64;
     LossCurve {
         run,
         training: points(rows, Split::Train, |row| Some(row.loss)),
@@ -30,9 +30,9 @@ pub(super) fn loss_curve(run: String, rows: &[Row], summary: &Summary) -> LossCu
         validation: points(rows, Split::Valid, |row| Some(row.loss)),
         learning_rate: points(rows, Split::Train, |row| Some(row.learning_rate)),
         epoch_ends: (1..=epochs).map(epoch_end).collect(),
-        floor: summary.floor,
+        floor: summary.losses.floor,
         diverged: (summary.ended == Ended::Diverged)
-            .then(|| summary.diverged_step.unwrap_or(summary.steps) as u64),
+            .then(|| summary.diverged_step.unwrap_or(summary.work.steps) as u64),
         weights: None,
     }
 }
@@ -43,7 +43,7 @@ pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> Gra
         norms: points(rows, Split::Train, |row| row.gradient_norm),
         clip_rates: points(rows, Split::Train, |row| row.clip_rate),
         limit,
-        clipped: summary.clip_rate,
+        clipped: summary.work.clip_rate,
     }
 }
 

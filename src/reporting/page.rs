@@ -27,10 +27,10 @@ pub fn page(
 
 /// Returns a circuit in the format of the page's script. Losses are in nats per token.
 pub(super) fn circuit(found: &Explanation) -> Value {
-    let Explanation { loss, no_circuit, components, edges, sentences, .. } = found;
+    let Explanation { gain, components, edges, sentences, .. } = found;
     json!({
-        "loss": loss,
-        "no_circuit": no_circuit,
+        "loss": gain.loss,
+        "no_circuit": gain.no_circuit,
         "components": components,
         "edges": edges,
         "sentences": sentences,
@@ -44,18 +44,18 @@ pub(super) fn summary(summary: &Summary) -> Vec<(String, String)> {
     let count = |count: f64| Some(thousands(count));
     let lines = [
         ("ended", Some(summary.ended.describe().to_string())),
-        ("validation loss", summary.best_valid_loss.map(nats)),
-        ("floor", summary.floor.map(nats)),
-        ("best step", summary.best_step.and_then(|step| count(step as f64))),
-        ("accuracy", summary.accuracy.map(percent)),
-        ("accuracy on determined targets", summary.determined_accuracy.map(percent)),
-        ("parameters", count(summary.parameters as f64)),
-        ("steps", count(summary.steps as f64)),
-        ("tokens", count(summary.tokens as f64)),
-        ("time", Some(clock(summary.seconds))),
-        ("tokens per second", count(summary.tokens_per_second)),
-        ("backend", Some(summary.backend.clone())),
-        ("device", Some(summary.device.clone())),
+        ("validation loss", summary.losses.best_valid_loss.map(nats)),
+        ("floor", summary.losses.floor.map(nats)),
+        ("best step", summary.losses.best_step.and_then(|step| count(step as f64))),
+        ("accuracy", summary.losses.accuracy.map(percent)),
+        ("accuracy on determined targets", summary.losses.determined_accuracy.map(percent)),
+        ("parameters", count(summary.work.parameters as f64)),
+        ("steps", count(summary.work.steps as f64)),
+        ("tokens", count(summary.work.tokens as f64)),
+        ("time", Some(clock(summary.work.seconds))),
+        ("tokens per second", count(summary.work.tokens_per_second)),
+        ("backend", Some(summary.machine.backend.clone())),
+        ("device", Some(summary.machine.device.clone())),
         ("seed", Some(summary.seed.to_string())),
     ];
     lines.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()

@@ -79,5 +79,5 @@ pub use short_training::train_briefly;
 pub use start::{dataset, dataset_of, has_different_data, sizes_of, warnings};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
-pub use summary::{Hashes, ImportSummary, Scores, Summary};
+pub use summary::{Hashes, ImportSummary, Losses, Machine, Scores, Summary, Work};
 pub use tensorboard::write_events;

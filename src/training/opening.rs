@@ -97,7 +97,7 @@ impl RunFolder {
     /// Same as [`Self::weights`].
     pub fn best_weights(&self) -> Result<WeightsFile> {
         if let (Ok(summary), Ok(config)) = (Summary::read(self), Config::load_own(&self.config()))
-            && summary.best_step.is_none()
+            && summary.losses.best_step.is_none()
             && summary.ended == Ended::Diverged
             && let Some(words) = self.describe_weights(&summary, &config)
         {
@@ -122,8 +122,9 @@ impl RunFolder {
     /// Returns a noun phrase for the weights in `model.safetensors`. `None` for the default: the best weights of a run
     /// that has not diverged.
     pub fn describe_weights(&self, summary: &Summary, config: &Config) -> Option<String> {
-        let is_at_end = summary.best_step.is_some() && summary.ended != Ended::Diverged;
-        let step = summary.best_step.or_else(|| checkpoint::step_of(self, &sha256(&self.model()).ok()?));
+        let is_at_end = summary.losses.best_step.is_some() && summary.ended != Ended::Diverged;
+        let step =
+            summary.losses.best_step.or_else(|| checkpoint::step_of(self, &sha256(&self.model()).ok()?));
         let words = match step {
             Some(0) if config.run.start().is_none() => "the untrained weights".to_string(),
             Some(0) => "the weights at the start of the run".to_string(),
@@ -281,7 +282,8 @@ fn is_readable(sample: &Sample, model: &ModelConfig, sizes: Sizes) -> bool {
 /// Returns true if an explanation belongs to this model and, if the hash `written` is known, to these weights.
 fn circuit_matches(circuit: &Explanation, model: &ModelConfig, written: Option<&str>) -> bool {
     let is_of_weights = |explained: &str| written.is_none_or(|written| written == explained);
-    scores_match(&circuit.weights, model) && circuit.weights_sha256.as_deref().is_none_or(is_of_weights)
+    scores_match(&circuit.heads.weights, model)
+        && circuit.basis.weights_sha256.as_deref().is_none_or(is_of_weights)
 }
 
 /// Returns true if the scores `[layer][head]` fit the heads of this model. An encoder-decoder may have scores of its

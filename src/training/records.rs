@@ -14,7 +14,7 @@ use super::observers::{Decision, ModelAccess, Moment};
 use super::setup::Setup;
 use super::side_by_side;
 use super::stopping::Ended;
-use super::summary::{Hashes, Summary, speed};
+use super::summary::{Hashes, Losses, Machine, Summary, Work, speed};
 use super::trainer::{Learning, Trainer};
 use crate::analysis::{HeadScores, Sample, View, inspect_sample, score_heads};
 use crate::backend::DeviceWatch;
@@ -286,24 +286,30 @@ impl<B: AutodiffBackend> Trainer<B> {
         let best = state.best.as_ref();
         let last = |split| self.history.last(split);
         Summary {
-            best_valid_loss: best.map(|best| best.evaluation.loss),
-            best_step: best.map(|best| best.step),
-            last_valid_loss: last(Split::Valid).map(|row| row.loss),
-            last_train_loss: last(Split::Train).map(|row| row.loss),
-            floor: self.setup.dataset.floor.map(|floor| floor.valid),
-            accuracy: best.map(|best| best.evaluation.accuracy),
-            determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
-            parameters: self.learning.learner.model().num_params(),
-            steps: state.step,
-            steps_per_epoch: self.setup.steps_per_epoch as f64,
-            tokens: state.tokens,
-            seconds: state.seconds,
-            checkpoint_seconds: state.checkpoint_seconds,
-            tokens_per_second: speed(state.tokens, state.seconds),
-            clip_rate: self.history.clip_rate(),
-            backend: device.backend.name().to_string(),
-            device: device.name.clone(),
-            workers: self.setup.control.workers.count(),
+            losses: Losses {
+                best_valid_loss: best.map(|best| best.evaluation.loss),
+                best_step: best.map(|best| best.step),
+                last_valid_loss: last(Split::Valid).map(|row| row.loss),
+                last_train_loss: last(Split::Train).map(|row| row.loss),
+                floor: self.setup.dataset.floor.map(|floor| floor.valid),
+                accuracy: best.map(|best| best.evaluation.accuracy),
+                determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
+            },
+            work: Work {
+                parameters: self.learning.learner.model().num_params(),
+                steps: state.step,
+                steps_per_epoch: self.setup.steps_per_epoch as f64,
+                tokens: state.tokens,
+                seconds: state.seconds,
+                checkpoint_seconds: state.checkpoint_seconds,
+                tokens_per_second: speed(state.tokens, state.seconds),
+                clip_rate: self.history.clip_rate(),
+            },
+            machine: Machine {
+                backend: device.backend.name().to_string(),
+                device: device.name.clone(),
+                workers: self.setup.control.workers.count(),
+            },
             seed: self.setup.config.run.seed,
             ended,
             diverged_step: (ended == Ended::Diverged).then_some(state.step),

@@ -351,7 +351,7 @@ fn check_unfinished(
     let has_best = state.best.is_some();
     let is_complete =
         folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);
-    let summary = Summary::read(folder).ok().filter(|summary| summary.steps == done);
+    let summary = Summary::read(folder).ok().filter(|summary| summary.work.steps == done);
     // A signal prevented the last validation.
     let is_cut_short = summary.as_ref().is_some_and(|summary| summary.ended == Ended::Interrupted);
     let ended = summary.filter(|_| is_complete);

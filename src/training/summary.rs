@@ -15,45 +15,15 @@ const MAX_NUMBER: f64 = 1e18;
 /// The result of a run. Losses and the floor are in nats per token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The lowest validation loss, reached by the weights in `model.safetensors`.
-    pub best_valid_loss: Option<f64>,
-    /// The number of steps after which the validation loss was lowest.
-    pub best_step: Option<usize>,
-    /// The last validation loss.
-    pub last_valid_loss: Option<f64>,
-    /// The last logged training loss.
-    pub last_train_loss: Option<f64>,
-    /// The entropy floor: the loss of the optimal predictor on the same validation set, if known.
-    pub floor: Option<f64>,
-    /// The accuracy of the best weights on the validation targets.
-    pub accuracy: Option<f64>,
-    /// The same accuracy over the targets that the optimal predictor knows.
-    pub determined_accuracy: Option<f64>,
-    /// The number of trained parameters.
-    pub parameters: usize,
-    /// The steps done, for a diverged run up to and including the step that diverged.
-    pub steps: usize,
-    /// The steps of one pass over the training set.
-    pub steps_per_epoch: f64,
-    /// The targets trained on in these steps.
-    pub tokens: u64,
-    /// The seconds of training, without validations, checkpoints and the scoring of heads.
-    pub seconds: f64,
-    /// The seconds spent on writing checkpoints.
-    #[serde(default)]
-    pub checkpoint_seconds: f64,
-    /// The targets trained on per second.
-    pub tokens_per_second: f64,
-    /// The share of all steps with clipped gradients.
-    pub clip_rate: f64,
-    /// The backend of the run.
-    pub backend: String,
-    /// The name of the device, as its driver reports it.
-    #[serde(default)]
-    pub device: String,
-    /// The number of workers that shared the last steps.
-    #[serde(default = "one")]
-    pub workers: usize,
+    /// The losses and accuracies.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// The work that was done.
+    #[serde(flatten)]
+    pub work: Work,
+    /// The device and the workers.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// The seed of the run.
     pub seed: u64,
     /// The way in which the run ended.
@@ -71,6 +41,60 @@ pub struct Summary {
     /// Warnings about the run's data and keys.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// The losses and accuracies of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// The lowest validation loss, reached by the weights in `model.safetensors`.
+    pub best_valid_loss: Option<f64>,
+    /// The number of steps after which the validation loss was lowest.
+    pub best_step: Option<usize>,
+    /// The last validation loss.
+    pub last_valid_loss: Option<f64>,
+    /// The last logged training loss.
+    pub last_train_loss: Option<f64>,
+    /// The entropy floor: the loss of the optimal predictor on the same validation set, if known.
+    pub floor: Option<f64>,
+    /// The accuracy of the best weights on the validation targets.
+    pub accuracy: Option<f64>,
+    /// The same accuracy over the targets that the optimal predictor knows.
+    pub determined_accuracy: Option<f64>,
+}
+
+/// The work of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// The number of trained parameters.
+    pub parameters: usize,
+    /// The steps done, for a diverged run up to and including the step that diverged.
+    pub steps: usize,
+    /// The steps of one pass over the training set.
+    pub steps_per_epoch: f64,
+    /// The targets trained on in these steps.
+    pub tokens: u64,
+    /// The seconds of training, without validations, checkpoints and the scoring of heads.
+    pub seconds: f64,
+    /// The seconds spent on writing checkpoints.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
+    /// The targets trained on per second.
+    pub tokens_per_second: f64,
+    /// The share of all steps with clipped gradients.
+    pub clip_rate: f64,
+}
+
+/// The device and the workers of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The backend of the run.
+    pub backend: String,
+    /// The name of the device, as its driver reports it.
+    #[serde(default)]
+    pub device: String,
+    /// The number of workers that shared the last steps.
+    #[serde(default = "one")]
+    pub workers: usize,
 }
 
 /// Returns tokens per second, or 0 if no time has passed, since JSON has no infinity.
@@ -165,18 +189,28 @@ impl Summary {
 
     /// Returns the first number that is out of range.
     fn problem(&self) -> Option<String> {
-        let losses = [self.best_valid_loss, self.last_valid_loss, self.last_train_loss, self.floor];
-        let shares = [self.accuracy, self.determined_accuracy, Some(self.clip_rate)];
-        let spans = [self.seconds, self.checkpoint_seconds, self.tokens_per_second];
-        let counts =
-            [self.steps, self.best_step.unwrap_or(0), self.parameters, self.workers, self.tokens as usize];
+        let losses = [
+            self.losses.best_valid_loss,
+            self.losses.last_valid_loss,
+            self.losses.last_train_loss,
+            self.losses.floor,
+        ];
+        let shares = [self.losses.accuracy, self.losses.determined_accuracy, Some(self.work.clip_rate)];
+        let spans = [self.work.seconds, self.work.checkpoint_seconds, self.work.tokens_per_second];
+        let counts = [
+            self.work.steps,
+            self.losses.best_step.unwrap_or(0),
+            self.work.parameters,
+            self.machine.workers,
+            self.work.tokens as usize,
+        ];
         let checks = [
-            ("`steps_per_epoch`", (1.0..=MAX_NUMBER).contains(&self.steps_per_epoch)),
+            ("`steps_per_epoch`", (1.0..=MAX_NUMBER).contains(&self.work.steps_per_epoch)),
             ("a loss", losses.iter().flatten().all(|loss| loss.abs() <= MAX_NUMBER)),
             ("a share", shares.iter().flatten().all(|share| (0.0..=1.0).contains(share))),
             ("a time", spans.iter().all(|span| (0.0..=MAX_NUMBER).contains(span))),
             ("a count", counts.iter().all(|&count| count as f64 <= MAX_NUMBER)),
-            ("`best_step`", self.best_step.is_none_or(|best| best <= self.steps)),
+            ("`best_step`", self.losses.best_step.is_none_or(|best| best <= self.work.steps)),
         ];
         checks.into_iter().find(|(_, holds)| !holds).map(|(what, _)| format!("{what} is out of range"))
     }

@@ -48,7 +48,7 @@ mod testing {
     use super::Record;
     use crate::config::Config;
     use crate::error::Result;
-    use crate::training::{Ended, Hashes, Row, Split, Summary};
+    use crate::training::{Ended, Hashes, Losses, Machine, Row, Split, Summary, Work};
 
     /// Returns a config whose runs take about a millisecond per step.
     pub fn small(sets: &[&str]) -> Result<Config> {
@@ -81,24 +81,26 @@ mod testing {
             objective: None,
         };
         let summary = Summary {
-            best_valid_loss: None,
-            best_step: None,
-            last_valid_loss: None,
-            last_train_loss: None,
-            floor: Some(0.5),
-            accuracy: None,
-            determined_accuracy: None,
-            parameters: 11,
-            steps,
-            steps_per_epoch: 3.0,
-            tokens: steps as u64 * 7,
-            seconds: 2.0,
-            checkpoint_seconds: 0.0,
-            tokens_per_second: 1.0,
-            clip_rate: 0.0,
-            backend: "ndarray".into(),
-            device: String::new(),
-            workers: 1,
+            losses: Losses {
+                best_valid_loss: None,
+                best_step: None,
+                last_valid_loss: None,
+                last_train_loss: None,
+                floor: Some(0.5),
+                accuracy: None,
+                determined_accuracy: None,
+            },
+            work: Work {
+                parameters: 11,
+                steps,
+                steps_per_epoch: 3.0,
+                tokens: steps as u64 * 7,
+                seconds: 2.0,
+                checkpoint_seconds: 0.0,
+                tokens_per_second: 1.0,
+                clip_rate: 0.0,
+            },
+            machine: Machine { backend: "ndarray".into(), device: String::new(), workers: 1 },
             seed: 0,
             ended,
             diverged_step: None,

@@ -194,7 +194,7 @@ impl Study {
     pub fn sequences(&self) -> usize {
         let records = self.runs.iter().filter_map(|(&(trial, _), run)| Some((trial, run.as_ref().ok()?)));
         let seen = |(trial, record): (usize, &Record)| {
-            self.outline.budget.sequences(&self.configs[trial], record.summary.steps)
+            self.outline.budget.sequences(&self.configs[trial], record.summary.work.steps)
         };
         records.map(seen).sum()
     }
@@ -307,7 +307,7 @@ impl Study {
 
     /// Returns the number of steps that a run has done.
     fn steps(&self, run: Run) -> usize {
-        self.runs.get(&run).and_then(|run| run.as_ref().ok()).map_or(0, |record| record.summary.steps)
+        self.runs.get(&run).and_then(|run| run.as_ref().ok()).map_or(0, |record| record.summary.work.steps)
     }
 
     /// Writes `study.csv` and, once a trial has a loss, `best.toml`.

@@ -91,14 +91,14 @@ pub struct TrialCost {
 impl TrialCost {
     /// Returns the cost of a trial with these runs.
     fn of(runs: &[&Record]) -> Self {
-        let parameters = runs.first().map_or(0, |run| run.summary.parameters);
-        let tokens = runs.iter().map(|run| run.summary.tokens).sum::<u64>();
+        let parameters = runs.first().map_or(0, |run| run.summary.work.parameters);
+        let tokens = runs.iter().map(|run| run.summary.work.tokens).sum::<u64>();
         Self {
             parameters,
-            steps: runs.iter().map(|run| run.summary.steps).sum(),
+            steps: runs.iter().map(|run| run.summary.work.steps).sum(),
             tokens,
             // The sum of no values would be -0.
-            seconds: runs.iter().fold(0.0, |sum, run| sum + run.summary.seconds),
+            seconds: runs.iter().fold(0.0, |sum, run| sum + run.summary.work.seconds),
             operations: 6.0 * parameters as f64 * tokens as f64,
         }
     }
@@ -118,13 +118,14 @@ impl Record {
 
     /// Returns the state of the run after `step` steps, even if `train` has continued it since.
     pub fn until(&self, step: usize) -> Cow<'_, Self> {
-        if self.summary.steps <= step {
+        if self.summary.work.steps <= step {
             return Cow::Borrowed(self);
         }
         let rows = self.rows.iter().filter(|row| row.step <= step).cloned().collect::<Vec<_>>();
-        let mut summary = Summary { steps: step, ended: Ended::Paused, ..self.summary.clone() };
+        let mut summary = Summary { ended: Ended::Paused, ..self.summary.clone() };
+        summary.work.steps = step;
         if let Some(last) = rows.last() {
-            (summary.tokens, summary.seconds) = (last.tokens, last.seconds);
+            (summary.work.tokens, summary.work.seconds) = (last.tokens, last.seconds);
         }
         Cow::Owned(Self { rows, summary })
     }
@@ -137,7 +138,7 @@ impl Record {
     /// Returns the lowest validation loss up to `step`, regardless of later steps; infinite if the run had diverged by
     /// then, `None` if it has not reached that step.
     pub fn loss_at(&self, step: usize) -> Option<f64> {
-        match self.summary.steps {
+        match self.summary.work.steps {
             // A divergence detected at the rung itself happened before it.
             steps if steps <= step && self.summary.ended == Ended::Diverged => Some(f64::INFINITY),
             steps if steps < step && !self.is_over() => None,
@@ -180,7 +181,7 @@ impl Trial {
         let average = |values: Option<Vec<f64>>| values.map(|values| mean(&values));
         let losses = best(|row| row.loss);
         let loss = average(losses.clone());
-        let floor = average(values(&|run| run.summary.floor));
+        let floor = average(values(&|run| run.summary.losses.floor));
         let spikes = values(&|run| spikes(&run.train_losses()).map(|spikes| spikes as f64));
         let rows = known.first().into_iter().flat_map(|run| &run.rows);
         let validations = rows.filter(|row| row.split == Split::Valid && row.step > 0);

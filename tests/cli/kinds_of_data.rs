@@ -73,7 +73,28 @@ fn pairs_train_both_architectures() {
         assert_eq!(held_out["tokens"], 4, "two answers and their end tokens: {held_out}");
         let samples = generated(folder, &[run, "--greedy", "--prompt", "1+1"]);
         assert_eq!(samples[0]["text"], "2", "{run}: {samples:?}");
+        // An answer with its end token has the loss that `evaluate` prints.
+        let scored: Vec<f64> = [("1+1", "2"), ("0+1", "1")]
+            .iter()
+            .map(|(source, answer)| {
+                let scored =
+                    stdout_of(folder, &["score", run, "--source", source, "--text", answer, "--json"]);
+                let scored: Value = serde_json::from_str(&scored).unwrap();
+                let scores = scored["log_probabilities"].as_array().unwrap();
+                let scores: Vec<f64> = scores.iter().filter_map(Value::as_f64).collect();
+                assert_eq!(scores.len(), 1, "{scored}");
+                -scores[0]
+            })
+            .collect();
+        let loss = held_out["loss"].as_f64().unwrap();
+        assert!(scored.iter().sum::<f64>() < 4.0 * loss + 1e-6, "{scored:?} {loss}");
     }
+    // The ids in the JSON are those that the model read, and give the same text again.
+    let sample = &generated(folder, &["decoder", "--greedy", "--prompt", "1+1"])[0];
+    let ids = sample["prompt"].as_array().unwrap().iter().map(Value::to_string).collect::<Vec<_>>().join(" ");
+    assert_eq!(sample["prompt"].as_array().unwrap().len(), 5, "<end> 1 + 1 <sep>: {sample}");
+    let again = &generated(folder, &["decoder", "--greedy", "--tokens", &ids])[0];
+    assert_eq!(again["tokens"], sample["tokens"]);
 }
 
 #[test]

@@ -100,11 +100,11 @@ def tokens(path):
 
 def labels(path):
     table = pandas.read_json(path, lines=True)
-    counted = sum(label != -100 for row in table["labels"] for label in row[1:])
+    counted = [sum(label != -100 for label in row[1:]) for row in table["labels"]]
     largest = max(id for row in table["input_ids"] for id in row)
-    end = int(table["input_ids"].str.len().nunique() > 1)
     sets = ["data.column=input_ids", "data.values=integers"]
-    return sets, (len(table), counted + end * len(table), largest + 1 + end, None)
+    # Rows without a target that counts are left out.
+    return sets, (sum(count > 0 for count in counted), sum(counted), largest + 1, None)
 
 
 def array(path):

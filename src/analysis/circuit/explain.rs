@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 
 use super::bench::Bench;
-use super::explanation::{Component, Edge, Explanation};
+use super::explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
 use super::gain::Gain;
 use super::kind::{cross_kinds, kinds};
 use super::lens::{Lens, attribute};
@@ -75,32 +75,40 @@ pub fn explain<B: Backend>(
         None => Pair::by_exchange(model, samples, device)?,
     };
     let mut explanation = Explanation {
-        sequences: samples.len(),
-        targets: bench.batch.tokens,
-        loss: gain.loss,
-        baseline: gain.baseline,
-        baseline_of: gain.baseline_of,
-        loss_of_circuit: circuit.loss,
-        gain_kept: if has_circuit {
-            (gain.baseline - circuit.loss) / (gain.baseline - gain.loss)
-        } else {
-            0.0
+        basis: Basis {
+            weights_sha256: None,
+            left_out: truncation_note,
+            sequences: samples.len(),
+            targets: bench.batch.tokens,
+            inputs: samples[0].inputs.clone(),
+            next: samples[0].targets.clone(),
         },
-        no_circuit: gain.no_circuit,
-        left_out: truncation_note,
-        weights_sha256: None,
+        gain: CircuitGain {
+            loss: gain.loss,
+            baseline: gain.baseline,
+            baseline_of: gain.baseline_of,
+            loss_of_circuit: circuit.loss,
+            gain_kept: if has_circuit {
+                (gain.baseline - circuit.loss) / (gain.baseline - gain.loss)
+            } else {
+                0.0
+            },
+            no_circuit: gain.no_circuit,
+        },
         components: circuit.components,
         edges: circuit.edges,
         sentences: Vec::new(),
-        lens: Lens::new(model, &bench.full, &bench.batch, &[]),
-        tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
-        attribution: attribute(model, &bench.full, &bench.batch),
-        patching: Patching::new(model, &pairs, device)?,
-        cross_heads: weights.cross.iter().map(Vec::len).sum(),
-        weights: weights.heads,
-        random_weights: weights.random,
-        inputs: samples[0].inputs.clone(),
-        next: samples[0].targets.clone(),
+        views: Views {
+            lens: Lens::new(model, &bench.full, &bench.batch, &[]),
+            tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
+            attribution: attribute(model, &bench.full, &bench.batch),
+            patching: Patching::new(model, &pairs, device)?,
+        },
+        heads: HeadAnalysis {
+            cross_heads: weights.cross.iter().map(Vec::len).sum(),
+            weights: weights.heads,
+            random_weights: weights.random,
+        },
     };
     explanation.sentences = sentences(&explanation, &scores);
     Ok(explanation)

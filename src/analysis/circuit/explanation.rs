@@ -58,6 +58,30 @@ pub struct Edge {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Explanation {
+    /// The sequences and the weights that are explained.
+    #[serde(flatten)]
+    pub basis: Basis,
+    /// The losses of the model, of a baseline and of the circuit.
+    #[serde(flatten)]
+    pub gain: CircuitGain,
+    /// The components of the circuit, the most important first. Importance is the change of the loss when a component
+    /// is mean-ablated.
+    pub components: Vec<Component>,
+    /// The connections between the heads of the circuit.
+    pub edges: Vec<Edge>,
+    /// The explanation as sentences.
+    pub sentences: Vec<String>,
+    /// What the components write, read and change.
+    #[serde(flatten)]
+    pub views: Views,
+    /// The weight analysis of the heads.
+    #[serde(flatten)]
+    pub heads: HeadAnalysis,
+}
+
+/// The sequences and the weights that are explained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
     /// The SHA-256 of the explained weights.
     #[serde(default)]
     pub weights_sha256: Option<String>,
@@ -68,6 +92,15 @@ pub struct Explanation {
     pub sequences: usize,
     /// The number of targets in these sequences.
     pub targets: usize,
+    /// The tokens of the first sequence.
+    pub inputs: Vec<u32>,
+    /// The targets of the first sequence.
+    pub next: Vec<u32>,
+}
+
+/// The losses of the model, of a baseline and of the circuit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CircuitGain {
     /// The model's loss on these sequences.
     pub loss: f64,
     /// The loss of the best baseline, which the gain refers to.
@@ -82,13 +115,11 @@ pub struct Explanation {
     /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,
-    /// The components of the circuit, the most important first. Importance is the change of the loss when a component
-    /// is mean-ablated.
-    pub components: Vec<Component>,
-    /// The connections between the heads of the circuit.
-    pub edges: Vec<Edge>,
-    /// The explanation as sentences.
-    pub sentences: Vec<String>,
+}
+
+/// What the components write, read and change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Views {
     /// The logit lens: the prediction before the first block and after each block.
     pub lens: Lens,
     /// The tuned lens: the prediction through an affine map at each depth, trained on the training set. `None` if the
@@ -100,6 +131,11 @@ pub struct Explanation {
     /// The activation patching between clean and corrupted sequences; `None` if no corruption changes the answer.
     #[serde(default)]
     pub patching: Option<Patching>,
+}
+
+/// The weight analysis of the heads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeadAnalysis {
     /// The weight analysis of each head, `[layer][head]`.
     pub weights: Vec<Vec<HeadWeights>>,
     /// The weight analysis of random weights of the same shapes.
@@ -107,15 +143,11 @@ pub struct Explanation {
     /// The number of cross-attention heads.
     #[serde(default)]
     pub cross_heads: usize,
-    /// The tokens of the first sequence.
-    pub inputs: Vec<u32>,
-    /// The targets of the first sequence.
-    pub next: Vec<u32>,
 }
 
 impl Explanation {
     /// Returns the number of heads and feed-forward layers of the model.
     pub fn model_components(&self) -> usize {
-        self.cross_heads + self.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()
+        self.heads.cross_heads + self.heads.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()
     }
 }

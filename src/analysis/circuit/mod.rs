@@ -34,7 +34,7 @@ mod tuned;
 mod weights;
 
 pub use explain::{Origin, explain};
-pub use explanation::{Component, Edge, Explanation};
+pub use explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
 pub use gain::{Baseline, unigram};
 pub use kind::Kind;
 pub use lens::{Attribution, Lens, attribute, contributions};

@@ -1,6 +1,6 @@
 //! An explanation as sentences.
 
-use super::explanation::{Component, Edge, Explanation};
+use super::explanation::{CircuitGain, Component, Edge, Explanation};
 use super::kind::Kind;
 use super::patching::Patching;
 use super::weights::Input;
@@ -10,7 +10,7 @@ use crate::numbers::{counted, fixed};
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
-    if let Some(reason) = &explanation.no_circuit {
+    if let Some(reason) = &explanation.gain.no_circuit {
         return vec![format!("No circuit is reported: {reason}.")];
     }
     let mut sentences = vec![describe_circuit(explanation)];
@@ -18,10 +18,11 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         sentences.push(describe_component(explanation, component, scores));
         let at = (component.layer, component.head, component.cross);
         let into = |edge: &&Edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at;
-        sentences
-            .extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, explanation.loss)));
+        sentences.extend(
+            explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, explanation.gain.loss)),
+        );
     }
-    sentences.extend(explanation.patching.as_ref().and_then(describe_patching));
+    sentences.extend(explanation.views.patching.as_ref().and_then(describe_patching));
     sentences
 }
 
@@ -40,7 +41,7 @@ fn effect(loss: f64, ablated: f64) -> String {
 }
 
 fn describe_circuit(explanation: &Explanation) -> String {
-    let Explanation { components, baseline_of, .. } = explanation;
+    let Explanation { components, gain: CircuitGain { baseline_of, .. }, .. } = explanation;
     let heads = components.iter().filter(|component| component.head.is_some()).count();
     format!(
         "{} of {} ({}, {}) recover {:.0} % of the gain over {}: loss {} with all others mean-ablated, \
@@ -49,11 +50,11 @@ fn describe_circuit(explanation: &Explanation) -> String {
         counted(explanation.model_components(), "component"),
         counted(heads, "head"),
         counted(components.len() - heads, "feed-forward layer"),
-        explanation.gain_kept * 100.0,
+        explanation.gain.gain_kept * 100.0,
         baseline_of.name(),
-        nats(explanation.loss_of_circuit),
-        nats(explanation.loss),
-        nats(explanation.baseline),
+        nats(explanation.gain.loss_of_circuit),
+        nats(explanation.gain.loss),
+        nats(explanation.gain.baseline),
     )
 }
 
@@ -63,7 +64,7 @@ fn describe_component(
     scores: &[Vec<HeadScores>],
 ) -> String {
     let Component { layer, head, cross, mean_ablated_loss, .. } = component;
-    let mut effect = effect(explanation.loss, *mean_ablated_loss);
+    let mut effect = effect(explanation.gain.loss, *mean_ablated_loss);
     if effect.starts_with("lowers") {
         effect += ", so it makes the model worse on these sequences";
     }
@@ -93,7 +94,7 @@ fn describe_component(
             format!("attends by position alone, {} tokens back on average", weight(Score::Distance))
         }
         Kind::Copying => {
-            let heads = [&explanation.weights[*layer][head], &explanation.random_weights];
+            let heads = [&explanation.heads.weights[*layer][head], &explanation.heads.random_weights];
             let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
             format!("copies tokens (copying score {copying}, random weights {random})")
         }

@@ -49,9 +49,9 @@ impl Explanation {
     /// # Errors
     /// Returns [`Error::File`] for `path` if a token is outside the vocabulary.
     pub fn check_tokens(&self, vocab: usize, path: &Path) -> Result<()> {
-        let pair = self.patching.iter().map(|patching| &patching.pair);
+        let pair = self.views.patching.iter().map(|patching| &patching.pair);
         let pair = pair.flat_map(|pair| pair.clean.iter().chain(&pair.corrupted).chain(&pair.answers));
-        let mut tokens = self.inputs.iter().chain(&self.next).chain(pair);
+        let mut tokens = self.basis.inputs.iter().chain(&self.basis.next).chain(pair);
         match tokens.all(|&token| (token as usize) < vocab) {
             true => Ok(()),
             false => Err(Error::file(
@@ -63,33 +63,37 @@ impl Explanation {
 
     /// Returns the first problem with the lists and numbers, if any.
     fn problem(&self) -> Option<&'static str> {
-        let layers = self.weights.len();
-        let has_head = |layer: usize, head: usize| self.weights.get(layer).is_some_and(|it| head < it.len());
+        let layers = self.heads.weights.len();
+        let has_head =
+            |layer: usize, head: usize| self.heads.weights.get(layer).is_some_and(|it| head < it.len());
         let is_component = |it: &Component| match it.head {
-            Some(head) => !it.feed_forward && has_head(it.layer, head) && (!it.cross || self.cross_heads > 0),
+            Some(head) => {
+                !it.feed_forward && has_head(it.layer, head) && (!it.cross || self.heads.cross_heads > 0)
+            }
             None => it.feed_forward && !it.cross && it.layer < layers,
         };
         let is_in_circuit = |[layer, head]: [usize; 2], cross: bool| {
             self.components.iter().any(|it| (it.layer, it.head, it.cross) == (layer, Some(head), cross))
         };
-        let is_consistent = self.components.is_empty() == self.no_circuit.is_some();
-        let has_leftovers = self.no_circuit.is_some() && (!self.edges.is_empty() || self.patching.is_some());
-        let has_gain = self.no_circuit.is_some() || self.baseline > self.loss;
-        let share = (self.baseline - self.loss_of_circuit) / (self.baseline - self.loss);
-        let has_share =
-            self.no_circuit.is_some() || (self.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
-        let losses = [self.loss, self.baseline, self.loss_of_circuit];
-        let positions = self.next.len();
+        let is_consistent = self.components.is_empty() == self.gain.no_circuit.is_some();
+        let has_leftovers =
+            self.gain.no_circuit.is_some() && (!self.edges.is_empty() || self.views.patching.is_some());
+        let has_gain = self.gain.no_circuit.is_some() || self.gain.baseline > self.gain.loss;
+        let share = (self.gain.baseline - self.gain.loss_of_circuit) / (self.gain.baseline - self.gain.loss);
+        let has_share = self.gain.no_circuit.is_some()
+            || (self.gain.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
+        let losses = [self.gain.loss, self.gain.baseline, self.gain.loss_of_circuit];
+        let positions = self.basis.next.len();
         let covers_positions = |it: &super::Attribution| {
             it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
         };
         let checks = [
             (
-                layers > 0 && self.weights.iter().all(|heads| !heads.is_empty()),
+                layers > 0 && self.heads.weights.iter().all(|heads| !heads.is_empty()),
                 "`weights` lacks layers or heads",
             ),
             (
-                positions > 0 && self.inputs.len() == positions,
+                positions > 0 && self.basis.inputs.len() == positions,
                 "`inputs` and `next` are empty or of different lengths",
             ),
             (self.components.iter().all(is_component), "`components` contains a component outside the model"),
@@ -103,17 +107,20 @@ impl Explanation {
                     .all(|it| is_in_circuit(it.from, it.from_cross) && is_in_circuit(it.to, it.to_cross)),
                 "`edges` connects heads outside `components`",
             ),
-            (fits(&self.lens, layers, positions), "`lens` does not match the number of layers or positions"),
             (
-                self.tuned_lens.iter().all(|lens| fits(lens, layers, positions)),
+                fits(&self.views.lens, layers, positions),
+                "`lens` does not match the number of layers or positions",
+            ),
+            (
+                self.views.tuned_lens.iter().all(|lens| fits(lens, layers, positions)),
                 "`tuned_lens` does not match the number of layers or positions",
             ),
             (
-                !self.attribution.is_empty() && self.attribution.iter().all(covers_positions),
+                !self.views.attribution.is_empty() && self.views.attribution.iter().all(covers_positions),
                 "`attribution` lacks components or positions",
             ),
             (
-                self.patching.iter().all(|patching| self.fits_patching(patching)),
+                self.views.patching.iter().all(|patching| self.fits_patching(patching)),
                 "`patching` does not match the number of layers, heads or positions",
             ),
             (self.has_bounded_numbers(), "the magnitude of a number exceeds 1e12"),
@@ -123,13 +130,13 @@ impl Explanation {
 
     fn fits_patching(&self, patching: &Patching) -> bool {
         let Patching { heads, feed_forward, stream, together, pair, .. } = patching;
-        let (layers, time) = (self.weights.len(), pair.clean.len());
+        let (layers, time) = (self.heads.weights.len(), pair.clean.len());
         let of_layer = |(heads, weights): (&Vec<f64>, &Vec<_>)| heads.len() == weights.len();
         time > 0
             && pair.corrupted.len() == time
             && (1..=time).contains(together)
             && [heads.len(), feed_forward.len()] == [layers; 2]
-            && heads.iter().zip(&self.weights).all(of_layer)
+            && heads.iter().zip(&self.heads.weights).all(of_layer)
             && stream.len() == layers + 1
             && stream.iter().all(|row| row.len() == time)
     }

@@ -126,24 +126,27 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     assert_eq!(component(1, 0).kinds, [Kind::Induction, Kind::Copying]);
     let [edge, others @ ..] = found.edges.as_slice() else { panic!("no path was found") };
     // Without the previous token in the reader's input, the norm makes the other values larger, which lowers the loss.
-    assert!(others.iter().all(|other| other.path_ablated_loss < found.loss), "{others:?}");
+    assert!(others.iter().all(|other| other.path_ablated_loss < found.gain.loss), "{others:?}");
     assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
     // The sender's output has seven directions, and the reader's subspace includes all of them.
     assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
-    assert!(edge.composition > 2.0 * edge.random && edge.path_ablated_loss > found.loss + 1.0, "{edge:?}");
-    assert!((found.gain_kept - 1.0).abs() < 1e-4 && found.loss < 0.2, "{found:?}");
-    let patching = found.patching.as_ref().unwrap();
+    assert!(
+        edge.composition > 2.0 * edge.random && edge.path_ablated_loss > found.gain.loss + 1.0,
+        "{edge:?}"
+    );
+    assert!((found.gain.gain_kept - 1.0).abs() < 1e-4 && found.gain.loss < 0.2, "{found:?}");
+    let patching = found.views.patching.as_ref().unwrap();
     // The exchange changes the copied token, not the position it is copied from.
     assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
     assert_eq!((&patching.heads[0], patching.heads[1][1]), (&vec![0.0; 2], 0.0));
     assert_eq!(patching.feed_forward, [0.0; 2]);
-    let [.., before, last] = found.lens.loss.as_slice() else { panic!("{:?}", found.lens) };
-    assert!(last + 1.0 < *before, "only the second layer makes the prediction: {:?}", found.lens.loss);
-    let contribution = |name: &str| found.attribution.iter().find(|it| it.part == name).unwrap().mean;
+    let [.., before, last] = found.views.lens.loss.as_slice() else { panic!("{:?}", found.views.lens) };
+    assert!(last + 1.0 < *before, "only the second layer makes the prediction: {:?}", found.views.lens.loss);
+    let contribution = |name: &str| found.views.attribution.iter().find(|it| it.part == name).unwrap().mean;
     assert!(
         contribution("layer 1 head 0") > 2.0 && contribution("layer 0 head 1").abs() < 1e-4,
         "{:?}",
-        found.attribution
+        found.views.attribution
     );
     let path = "Layer 1 head 0 reads the output of layer 0 head 1 through its keys";
     assert!(found.sentences.iter().any(|sentence| sentence.starts_with(path)), "{:?}", found.sentences);
@@ -206,9 +209,9 @@ fn sequence(tokens: &[u32]) -> Sample {
 
 fn no_circuit(model: &Model<B>, samples: &[Sample]) -> Option<String> {
     let found = explain(model, samples, Origin::default(), &Default::default()).unwrap();
-    assert_eq!(found.no_circuit.is_some(), found.components.is_empty(), "{:?}", found.sentences);
-    assert_eq!(found.lens.loss.len(), 3, "the lens does not need a circuit");
-    found.no_circuit
+    assert_eq!(found.gain.no_circuit.is_some(), found.components.is_empty(), "{:?}", found.sentences);
+    assert_eq!(found.views.lens.loss.len(), 3, "the lens does not need a circuit");
+    found.gain.no_circuit
 }
 
 #[test]
@@ -253,10 +256,10 @@ fn with_harmful_head(strength: f32) -> Decoder<B> {
 #[test]
 fn harmful_components_are_kept_and_reported() {
     let found = explained_on(with_harmful_head(0.95), &[3, 5]);
-    assert!((found.gain_kept - 1.0).abs() <= 0.05, "neither more nor less: {:?}", found.sentences);
+    assert!((found.gain.gain_kept - 1.0).abs() <= 0.05, "neither more nor less: {:?}", found.sentences);
     let harmful = found.components.iter().find(|it| (it.layer, it.head) == (1, Some(1)));
     let harmful = harmful.unwrap_or_else(|| panic!("the harmful head is missing: {:?}", found.sentences));
-    assert!(harmful.mean_ablated_loss < found.loss - 0.1, "{harmful:?}");
+    assert!(harmful.mean_ablated_loss < found.gain.loss - 0.1, "{harmful:?}");
     let sentence = found.sentences.iter().find(|it| it.starts_with("Layer 1 head 1")).unwrap();
     assert!(
         sentence.contains("lowers the loss from") && sentence.contains("makes the model worse"),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::input::OpenedRun;
 use crate::config::Config;
-use crate::data::{DataConfig, Dataset, Source, Vocabulary, load_whole, load_whole_pairs};
+use crate::data::{DataConfig, Dataset, Sequences, Source, Vocabulary, load_whole, load_whole_pairs};
 use crate::error::{Error, Result};
 use crate::model::Architecture;
 use crate::training::{Split, data_fingerprint, dataset_of};
@@ -55,19 +55,29 @@ pub struct Selected {
 }
 
 /// Loads the data to score. `made_with` is the config of the run without changes on the command line. The default
-/// `split` is the validation set for the run's own data, and the whole file for any other file.
+/// `split` is the validation set for the run's own data, and the whole file for any other file. `is_other_file` is true if
+/// the command names a file.
 ///
 /// # Errors
 /// Returns an error if the run's vocabulary cannot read the data.
-pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Result<Selected> {
+pub fn select(
+    split: Option<Scored>,
+    is_other_file: bool,
+    run: &OpenedRun,
+    made_with: &Config,
+) -> Result<Selected> {
     let OpenedRun { folder, config, .. } = run;
     let is_file = config.data.source() != Source::Sequences;
+    let has_valid_path = !config.data.valid_path.is_empty();
     let is_own =
         !is_file || config.data.path == made_with.data.path && config.data.source == made_with.data.source;
     let (scored, dataset) = match split {
         Some(Scored::Whole) => (Scored::Whole, None),
         Some(split) => (split, Some(dataset_of(config, folder)?)),
-        None if is_own || is_copy(run, made_with) => (Scored::Valid, Some(dataset_of(config, folder)?)),
+        // Without a path of another file, and unless the run has a validation file of its own.
+        None if (is_own || is_copy(run, made_with)) && !(is_other_file && has_valid_path) => {
+            (Scored::Valid, Some(dataset_of(config, folder)?))
+        }
         None => (Scored::Whole, None),
     };
     let dataset = match dataset {
@@ -80,7 +90,11 @@ pub fn select(split: Option<Scored>, run: &OpenedRun, made_with: &Config) -> Res
             load(&config.data, config.run.seed, &Vocabulary::read(folder.vocabulary())?)?
         }
     };
-    let targets_in_file = is_file.then(|| targets(scored, &dataset));
+    let targets_in_file = is_file.then(|| match (has_valid_path, scored) {
+        (true, Scored::Train) => all_targets(&dataset.train),
+        (true, Scored::Valid) => all_targets(&dataset.valid),
+        _ => targets(scored, &dataset),
+    });
     Ok(Selected { scored, dataset, targets_in_file })
 }
 
@@ -94,6 +108,11 @@ fn is_copy(OpenedRun { folder, config, .. }: &OpenedRun, made_with: &Config) -> 
     let as_the_run = Config { data: DataConfig { path, ..made_with.data.clone() }, ..made_with.clone() };
     let read = dataset_of(&as_the_run, folder);
     read.is_ok_and(|dataset| data_fingerprint(folder) == Some(dataset.fingerprint()))
+}
+
+/// Counts all targets of the file that a set was read from.
+fn all_targets(set: &Sequences) -> usize {
+    set.targets_of_stream().unwrap_or_else(|| set.targets())
 }
 
 /// Counts all targets of the file that a dataset was read from.

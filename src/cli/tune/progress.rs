@@ -52,9 +52,9 @@ fn line(study: &Study, run: &TrialRun) -> String {
         Some(Ok(record)) => record,
     };
     let summary = &record.summary;
-    let gap = summary.best_valid_loss.zip(summary.floor);
+    let gap = summary.losses.best_valid_loss.zip(summary.losses.floor);
     let gap = gap.map_or_else(String::new, |(loss, floor)| format!(" ({})", floor_gap(loss, floor, 4)));
-    let loss = summary.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{gap}"));
+    let loss = summary.losses.best_valid_loss.map_or_else(String::new, |loss| format!("loss {loss:.4}{gap}"));
     let end = match summary.ended {
         Ended::Completed => "completed",
         Ended::EarlyStopped => "stopped early",
@@ -62,5 +62,5 @@ fn line(study: &Study, run: &TrialRun) -> String {
         Ended::Paused => "paused at a rung",
         Ended::Interrupted | Ended::TimeLimit => "interrupted",
     };
-    format!("{title}  step {}  {loss}  {end}", summary.steps)
+    format!("{title}  step {}  {loss}  {end}", summary.work.steps)
 }

@@ -9,14 +9,14 @@ mod raw;
 mod reading;
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::reading::ArrayReading;
 use super::config::{Count, DataConfig, Dtype, MAX_SIZE, Tokens};
 use super::dataset::Dataset;
 use super::ids::{Bytes, Ids, IdsInFile, Integer};
-use super::sequences::{Rows, Sequences};
+use super::sequences::{Rows, Sequences, split_rows};
 use super::text::read_tokenizer;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ struct Layout {
 /// Reads the array that `config` names, with the `given` vocabulary or the one that `data.tokens` and `data.vocab`
 /// select.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
-    let path = file(config)?;
+    let path = &file(config)?;
     let (bytes, layout) = open(config)?;
     let count = layout.shape.iter().product();
     let ids = IdsInFile {
@@ -50,6 +50,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
         integer: layout.integer,
         start: layout.start,
         count,
+        rows: None,
     };
     if count == 0 {
         return Err(Error::file(path, "is empty; pass an array with token ids"));
@@ -88,19 +89,21 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
 }
 
 /// Returns the file that `config` names.
-fn file(config: &DataConfig) -> Result<&Path> {
-    let path = config.path.first();
-    if config.path.iter().count() > 1 || path.is_dir() {
-        let problem = "names several files; pass the path of one .npy or .bin file, and set `data.valid_path` to another one \
-                       for validation";
-        return Err(Error::key("data.path", &config.path, problem));
+fn file(config: &DataConfig) -> Result<PathBuf> {
+    let mut files = config.path.files("data.path")?;
+    match (files.pop(), files.is_empty()) {
+        (Some(file), true) => Ok(file),
+        _ => {
+            let problem = "names several files; pass the path of one .npy or .bin file, and set `data.valid_path` to \
+                           another one for validation";
+            Err(Error::key("data.path", &config.path, problem))
+        }
     }
-    Ok(path)
 }
 
 /// Opens the file of an array and determines its layout.
 fn open(config: &DataConfig) -> Result<(Bytes, Layout)> {
-    let path = file(config)?;
+    let path = &file(config)?;
     let failed = |error| Error::io("read", path, error);
     let (bytes, head, length) = match files::open(path)? {
         Input::Stream(bytes) => {
@@ -203,14 +206,14 @@ fn checked(ids: &IdsInFile, layout: &Layout, size: usize, limit: &str) -> Result
     Err(Error::file(&ids.path, problem))
 }
 
-/// Splits the rows of an array: the last `data.valid_fraction` of them are for validation.
+/// Splits the rows of an array into training and validation sets.
 fn in_rows(
     config: &DataConfig,
     ids: &IdsInFile,
     rows: usize,
     columns: usize,
 ) -> Result<(Sequences, Sequences)> {
-    let path = config.path.first();
+    let path = &file(config)?;
     if !(2..=MAX_SIZE).contains(&columns) {
         let problem = format!(
             "has rows of {}, but a sequence needs 2 to {MAX_SIZE}; reshape it to one dimension to read one long \
@@ -223,15 +226,12 @@ fn in_rows(
         let problem = "applies to one long sequence, but each row of this array is a sequence; remove it";
         return Err(config.wrong_lengths(lengths, problem));
     }
-    let set = |first: usize, end: usize| {
-        let part = ids.part(first * columns..end * columns);
-        Sequences::rows(Rows::of_equal_length(Ids::File(part), columns))
+    let set = |indices: Vec<usize>| {
+        let selected = ids.selected_rows(columns, indices);
+        Sequences::rows(Rows::of_equal_length(Ids::File(selected), columns))
     };
-    if config.is_one_split() {
-        return Ok((set(0, rows), set(0, rows)));
-    }
     let train = config.train_part(rows);
-    if train == 0 || train == rows {
+    if !config.is_one_split() && (train == 0 || train == rows) {
         let problem = format!(
             "has {}, of which `data.valid_fraction` = {} leaves {train} for training and {} for validation, but \
              both need one; use more rows, or change the fraction",
@@ -241,7 +241,8 @@ fn in_rows(
         );
         return Err(Error::file(path, problem));
     }
-    Ok((set(0, train), set(train, rows)))
+    let (train, valid) = split_rows(config, rows);
+    Ok((set(train), set(valid)))
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ mod tests {
             (&png, "a.bin: looks like a PNG image, not an array of token ids; "),
             (b"SQLite format 3\0\x10\0", "looks like an SQLite database, not"),
             (b"PK\x03\x04\x14\0\0\0", "a zip archive (also .docx, .xlsx, .npz and .pt), not an array"),
-            (b"PAR1\x15\x04\x15\0", "Parquet, not an array of token ids; convert it with `python3"),
+            (b"PAR1\x15\x04\x15\0", "Parquet, not an array of token ids; "),
         ] {
             let message = read(Dtype::Auto, bytes).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("set `data.dtype`"), "{message}");

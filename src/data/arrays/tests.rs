@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::data::config::Source;
+use crate::data::config::{RowSplit, Source};
 use crate::data::{load, load_whole, load_with};
 
 /// A file in a temporary folder, and the config that reads it.
@@ -55,8 +55,16 @@ fn bare_ids_are_one_sequence() {
 fn rows_of_a_matrix_are_sequences() {
     let written: Vec<u32> = (0..55).map(|index| index % 11).collect();
     let bytes: Vec<u8> = written.iter().flat_map(|&id| i64::from(id).to_be_bytes()).collect();
-    let fifth = |config| DataConfig { valid_fraction: 0.4, ..config };
-    let (_folder, config) = with("rows.npy", &npy(">i8", "(11, 5)", &bytes), fifth);
+    let part = |config| DataConfig { valid_fraction: 0.4, ..config };
+    let (_folder, config) = with("rows.npy", &npy(">i8", "(11, 5)", &bytes), part);
+    let drawn = load(&config, 0).unwrap();
+    let samples = |set: &Sequences| (0..set.len()).map(|row| set.sample(row).1).collect::<Vec<_>>();
+    let mut rows = [samples(&drawn.train), samples(&drawn.valid)].concat();
+    assert_eq!((drawn.train.len(), drawn.valid.len()), (6, 5));
+    assert_ne!(rows.concat(), written);
+    rows.sort_by_key(|row| written.chunks(5).position(|written| written == row));
+    assert_eq!(rows.concat(), written);
+    let config = DataConfig { split: RowSplit::Tail, ..config };
     let dataset = load(&config, 0).unwrap();
     assert_eq!((dataset.train.len(), dataset.valid.len(), dataset.context()), (6, 5, 4));
     assert_eq!(dataset.train.sample(1).1, written[5..10]);

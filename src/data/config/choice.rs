@@ -46,7 +46,7 @@ impl Source {
         let path = without_compression(path);
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
         match extension.as_str() {
-            "csv" | "tsv" | "jsonl" | "ndjson" | "json" => Source::Table,
+            "csv" | "tsv" | "jsonl" | "ndjson" | "json" | "parquet" | "arrow" | "feather" => Source::Table,
             "npy" | "bin" => Source::Array,
             _ => Source::Text,
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, DataConfig, Values};
+use super::{Column, DataConfig, RowSplit, Values};
 use crate::error::{Error, Result};
 
 impl DataConfig {
@@ -11,6 +11,22 @@ impl DataConfig {
         let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
         let refused =
             |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
+        let selected = [
+            ("data.columns", &self.columns[..]),
+            ("data.ignore_columns", &self.ignore_columns),
+            ("data.group_by", std::slice::from_ref(&self.group_by)),
+            ("data.order_by", std::slice::from_ref(&self.order_by)),
+            ("data.source_column", std::slice::from_ref(&self.source_column)),
+            ("data.target_column", std::slice::from_ref(&self.target_column)),
+        ];
+        if let Some((key, _)) = selected.iter().find(|(_, columns)| columns.contains(&Column::Number(0))) {
+            return refused(key, &0, "is not the number of a column; columns are numbered from 1");
+        }
+        if self.split == RowSplit::Group && !self.group_by.is_set() {
+            let problem =
+                "divides the groups of rows; set `data.group_by` to the column that names the group";
+            return refused("data.split", &"\"group\"", problem);
+        }
         if self.source_column.is_set() != self.target_column.is_set() {
             let (key, value, other) = match self.source_column.is_set() {
                 true => ("data.source_column", &self.source_column, "data.target_column"),

@@ -19,7 +19,7 @@ use crate::range::{Number, Range, Ranged, Section};
 pub use self::choice::{Cache, Column, Count, Documents, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::paths::Paths;
 pub(super) use self::paths::walk;
-pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, RowSplit};
+pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, Quotes, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
 /// models.
@@ -101,8 +101,12 @@ pub struct DataConfig {
     pub dtype: Dtype,
     /// The fraction of a file that is held out for validation. 0.1: a common choice.
     pub valid_fraction: f64,
-    /// The sequences of a table that are held out for validation: `"shuffle"`, random ones, the same for every seed; or
-    /// `"tail"`, the last ones. `"auto"`: random sequences, or the end of a table that is a single sequence.
+    /// True if double quotes enclose values of CSV, and false if they are part of the values. `"auto"`: inferred from the
+    /// lines.
+    pub quotes: Quotes,
+    /// The sequences of a table, or of an array of two dimensions, that are held out for validation: `"shuffle"`, random
+    /// ones, the same for every seed; `"group"`, random groups of `data.group_by`; or `"tail"`, the last ones. `"auto"`:
+    /// random sequences or groups, or the end of a table that is a single sequence.
     pub split: RowSplit,
     /// The character between the values of a CSV table: `"comma"`, `"tab"`, `"semicolon"`, `"space"`, `"pipe"` or
     /// another character. `"auto"` infers it from the first 1000 lines and the file's extension.
@@ -171,6 +175,7 @@ impl Default for DataConfig {
             cache: Cache::Auto,
             dtype: Dtype::Auto,
             valid_fraction: 0.1,
+            quotes: Quotes::Auto,
             split: RowSplit::Auto,
             delimiter: Delimiter::Auto,
             header: Header::Auto,

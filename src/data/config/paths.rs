@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// One path, or a list of paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "Written", into = "Written")]
+#[serde(try_from = "Written", into = "Written")]
 #[schemars(with = "Written")]
 pub struct Paths(Vec<PathBuf>);
 
@@ -31,14 +31,19 @@ enum Written {
     Several(Vec<PathBuf>),
 }
 
-impl From<Written> for Paths {
-    fn from(written: Written) -> Self {
-        Paths(match written {
-            Written::One(path) => {
-                vec![path].into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
+impl TryFrom<Written> for Paths {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        match written {
+            Written::One(path) => Ok(path.into()),
+            Written::Several(paths)
+                if paths.is_empty() || paths.iter().any(|path| path.as_os_str().is_empty()) =>
+            {
+                Err("expected text in quotes, or a list with at least one path and without empty ones")
             }
-            Written::Several(paths) => paths,
-        })
+            Written::Several(paths) => Ok(Paths(paths)),
+        }
     }
 }
 
@@ -53,7 +58,8 @@ impl From<Paths> for Written {
 
 impl<T: Into<PathBuf>> From<T> for Paths {
     fn from(path: T) -> Self {
-        Written::One(path.into()).into()
+        let path = path.into();
+        Paths(if path.as_os_str().is_empty() { Vec::new() } else { vec![path] })
     }
 }
 

@@ -73,7 +73,21 @@ pub enum Header {
     Given(bool),
 }
 
-/// The sequences of a table that are held out for validation.
+/// The double quotes in a CSV table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", expecting = "expected true, false or \"auto\"")]
+#[schemars(untagged)]
+pub enum Quotes {
+    /// Inferred from the lines. Written `"auto"`.
+    #[default]
+    #[schemars(with = "String")]
+    Auto,
+    /// True if quotes enclose values, false if they are part of the values.
+    #[serde(untagged)]
+    Given(bool),
+}
+
+/// The sequences of a table, or of an array of two dimensions, that are held out for validation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RowSplit {
@@ -84,6 +98,8 @@ pub enum RowSplit {
     Tail,
     /// Random sequences, the same ones for every seed.
     Shuffle,
+    /// Random groups of `data.group_by`, each of which is a sequence.
+    Group,
 }
 
 /// The handling of sequences of a table that are longer than `data.length`.

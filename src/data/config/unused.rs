@@ -5,7 +5,7 @@ use crate::choice::{Choice, UnusedKeys};
 use crate::data::{Dataset, Vocabulary};
 
 /// The keys that only tables use.
-const KEYS_OF_TABLES: [&str; 14] = [
+const KEYS_OF_TABLES: [&str; 13] = [
     "values",
     "column",
     "columns",
@@ -19,7 +19,6 @@ const KEYS_OF_TABLES: [&str; 14] = [
     "bins",
     "binning",
     "difference",
-    "split",
 ];
 
 impl DataConfig {
@@ -70,7 +69,8 @@ impl DataConfig {
             .unless(is_text, &["cache", "documents"], "texts")
             .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &KEYS_OF_TABLES, "tables")
-            .unless(is_csv, &["delimiter", "header", "comment"], "tables in CSV")
+            .unless(is_table || is_array && has_rows, &["split"], "tables, and arrays of two dimensions")
+            .unless(is_csv, &["delimiter", "header", "quotes", "comment"], "tables in CSV")
             .unless(self.bins > 0, &["binning"], "`data.bins`")
             .unless(
                 self.valid_path.is_empty(),

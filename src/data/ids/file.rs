@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,6 +65,15 @@ pub(crate) struct IdsInFile {
     pub start: u64,
     /// The number of ids.
     pub count: usize,
+    /// The rows of the array that are read, in this order; all ids if `None`.
+    pub rows: Option<Arc<SelectedRows>>,
+}
+
+/// Rows of an array of two dimensions.
+#[derive(Debug)]
+pub(crate) struct SelectedRows {
+    pub columns: usize,
+    pub indices: Vec<usize>,
 }
 
 impl IdsInFile {
@@ -73,10 +81,10 @@ impl IdsInFile {
         self.count
     }
 
-    /// Returns a part of the ids.
-    pub(crate) fn part(&self, range: Range<usize>) -> Self {
-        let start = self.start + (range.start * self.integer.bytes) as u64;
-        Self { start, count: range.len(), ..self.clone() }
+    /// Returns the rows of an array with these indices.
+    pub(crate) fn selected_rows(&self, columns: usize, indices: Vec<usize>) -> Self {
+        let count = indices.len() * columns;
+        Self { count, rows: Some(Arc::new(SelectedRows { columns, indices })), ..self.clone() }
     }
 
     /// Copies the ids from `index` into a slice.
@@ -86,6 +94,17 @@ impl IdsInFile {
     /// reports that error.
     pub(crate) fn copy(&self, index: usize, into: &mut [u32]) {
         debug_assert!(index + into.len() <= self.count, "the ids are in the file");
+        let Some(rows) = &self.rows else { return self.copy_stored(index, into) };
+        let (mut row, mut column, mut rest) = (index / rows.columns, index % rows.columns, into);
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at_mut((rows.columns - column).min(rest.len()));
+            self.copy_stored(rows.indices[row] * rows.columns + column, part);
+            (row, column, rest) = (row + 1, 0, after);
+        }
+    }
+
+    /// Copies the ids from `index`, in the order of the file.
+    fn copy_stored(&self, index: usize, into: &mut [u32]) {
         let mut buffer = [0; CHUNK_BYTES];
         let mut start = self.start + (index * self.integer.bytes) as u64;
         for part in into.chunks_mut(CHUNK_BYTES / self.integer.bytes) {
@@ -147,7 +166,14 @@ mod tests {
 
     fn ids(bytes: Vec<u8>, integer: Integer, start: u64) -> IdsInFile {
         let count = (bytes.len() - start as usize) / integer.bytes;
-        IdsInFile { bytes: Arc::new(Bytes::Memory(bytes)), path: "a.bin".into(), integer, start, count }
+        IdsInFile {
+            bytes: Arc::new(Bytes::Memory(bytes)),
+            path: "a.bin".into(),
+            integer,
+            start,
+            count,
+            rows: None,
+        }
     }
 
     #[test]
@@ -185,7 +211,7 @@ mod tests {
         assert_eq!(all.largest(65_535).unwrap(), Ok(u64::from(*numbers.iter().max().unwrap())));
         let first = numbers.iter().position(|&number| number > 65_000).unwrap();
         assert_eq!(all.largest(65_000).unwrap(), Err((first, numbers[first].into())));
-        let part = Ids::File(all.part(5..10_007));
+        let part = Ids::File(IdsInFile { start: 2 + 5 * 2, count: 10_002, ..all });
         assert_eq!(part.len(), 10_002);
         let mut iter = part.iter(3..10_000);
         assert_eq!((iter.next(), iter.len()), (Some(numbers[8]), 9_996));
@@ -194,6 +220,16 @@ mod tests {
             part.iter(0..10_002).fold(0, |sum, id| sum + u64::from(id)),
             numbers[5..].iter().map(|&id| u64::from(id)).sum::<u64>()
         );
+    }
+
+    #[test]
+    fn selected_rows_are_read_in_their_order() {
+        let all = ids((0..12).collect(), Integer::unsigned(1), 0);
+        let selected = all.selected_rows(3, vec![2, 0, 3]);
+        assert_eq!(Ids::File(selected.clone()).iter(0..9).collect::<Vec<_>>(), [6, 7, 8, 0, 1, 2, 9, 10, 11]);
+        let mut part = [0; 5];
+        selected.copy(2, &mut part);
+        assert_eq!(part, [8, 0, 1, 2, 9]);
     }
 
     #[test]

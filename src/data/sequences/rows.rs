@@ -2,8 +2,12 @@
 
 use std::ops::Range;
 
+use rand::seq::SliceRandom;
+
 use crate::data::batch::{Batch, Role, SourceBatch};
+use crate::data::config::{DataConfig, RowSplit};
 use crate::data::ids::Ids;
+use crate::data::seed::{Purpose, generator};
 
 /// Samples of possibly different lengths, stored one after another; or a stream.
 #[derive(Debug, Default)]
@@ -16,6 +20,19 @@ pub(crate) struct Rows {
     pub(super) longest: usize,
     /// The first id of each separate document of a stream but the first one; empty if documents are joined.
     pub(super) starts: Vec<usize>,
+}
+
+/// Returns the indices of the rows for training and for validation, out of `all`. The same rows are drawn for every seed.
+pub(crate) fn split_rows(config: &DataConfig, all: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut indices: Vec<usize> = (0..all).collect();
+    if config.is_one_split() {
+        return (indices.clone(), indices);
+    }
+    if config.split != RowSplit::Tail {
+        indices.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
+    }
+    let valid = indices.split_off(config.train_part(all));
+    (indices, valid)
 }
 
 impl Rows {

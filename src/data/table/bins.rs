@@ -4,25 +4,23 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::numbers::{Notation, edges};
+use super::numbers::edges;
 use super::{Table, values::Encoder};
 use crate::data::dataset::Dataset;
-use crate::data::excerpt::excerpt;
+use crate::data::excerpt::{and_more, excerpt};
 use crate::data::ids::Ids;
 use crate::data::sequences::Sequences;
-use crate::data::vocabulary::Vocabulary;
-use crate::error::Result;
+use crate::data::vocabulary::{BinsOf, NumberFormat, Vocabulary};
+use crate::error::{Error, Result};
 use crate::numbers::counted;
 
 impl Table<'_> {
     /// Returns the splits of a table of numbers in bins. The `encoder` holds the texts of the numbers.
     pub(super) fn into_bins(mut self, encoder: Encoder<'_>) -> Result<Dataset> {
-        if let Encoder::Given(vocabulary) = encoder {
-            // The numbers were encoded by their bins already.
-            return self.into_bins_of(vocabulary.clone());
-        }
         let Encoder::Symbols(texts) = encoder else { unreachable!("numbers in bins are read as texts") };
-        let numbers = self.parsed(&texts)?;
+        let given = self.given.and_then(Vocabulary::bins_of);
+        let of_numbers = self.of_numbers(&texts, given)?;
+        let numbers = self.parsed(&texts, of_numbers.format)?;
         let sequences: Vec<(usize, Range<usize>)> = match self.is_stream {
             Some(true) => vec![(1, 0..self.ids.len())],
             _ => self.rows.clone(),
@@ -32,11 +30,25 @@ impl Table<'_> {
         for (line, range) in sequences {
             let start = values.len();
             let row: Vec<f64> = self.ids.iter(range).map(|id| numbers[id as usize]).collect();
-            match self.config.difference {
+            match of_numbers.difference {
                 true => values.extend(row.windows(2).map(|pair| pair[1] - pair[0])),
                 false => values.extend(row),
             }
             rows.push((line, start..values.len()));
+        }
+        if of_numbers.difference && self.is_stream != Some(true) {
+            self.leave_out_empty(&mut rows)?;
+        }
+        if of_numbers.difference && self.chosen.fields.as_ref().is_some_and(|fields| fields.values.len() > 1)
+        {
+            self.reading.guesses.push(
+                "the changes are those from each value to the next, across the columns; to read the changes of one \
+                 quantity, select one column"
+                    .to_string(),
+            );
+        }
+        if let Some(vocabulary) = self.given {
+            return self.into_bins_of(values, rows, vocabulary.clone());
         }
         let mut training: Vec<f64> = match self.is_stream {
             Some(true) => values[..self.config.train_part(values.len())].to_vec(),
@@ -48,7 +60,7 @@ impl Table<'_> {
         let edges = edges(&mut training, self.config.bins, self.config.binning);
         let lengths = || rows.iter().map(|(_, ids)| ids.len());
         let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
-        let vocabulary = Vocabulary::bins(edges, &training, with_end)?;
+        let vocabulary = Vocabulary::bins(edges, &training, with_end, of_numbers)?;
         if vocabulary.size() - usize::from(with_end) < self.config.bins {
             self.reading.guesses.push(format!(
                 "the numbers recur, so they fill only {} instead of `data.bins` = {}; lower it, or set `data.values` = \
@@ -57,18 +69,52 @@ impl Table<'_> {
                 self.config.bins
             ));
         }
-        let mut ids = Ids::default();
-        for value in values {
-            ids.extend(&[vocabulary.bin(value).unwrap_or_default()]);
+        self.into_bins_of(values, rows, vocabulary)
+    }
+
+    /// Returns how the numbers are read: as for the `given` weights, or else according to the config and the texts.
+    fn of_numbers(&mut self, texts: &HashMap<String, u32>, given: Option<BinsOf>) -> Result<BinsOf> {
+        let fits = |format: NumberFormat| texts.keys().all(|text| format.parse(text).is_some());
+        let difference = given.map_or(self.config.difference, |given| given.difference);
+        if self.config.difference && !difference {
+            let problem = "reads changes, but the weights were trained on the numbers themselves; omit it";
+            return Err(Error::key("data.difference", true, problem));
         }
-        (self.ids, self.rows) = (ids, rows);
-        self.into_bins_of(vocabulary)
+        let format = match given.map(|given| given.format) {
+            Some(format) if fits(format) => format,
+            _ => NumberFormat::of(texts.keys().map(String::as_str)).unwrap_or_default(),
+        };
+        if format != given.map_or(NumberFormat::Plain, |given| given.format) {
+            self.reading.guesses.push(format!(
+                "the values are read as {}; write them in another way if this is wrong",
+                format.name()
+            ));
+        }
+        Ok(BinsOf { difference, format })
+    }
+
+    /// Removes the sequences of a single number, which have no change.
+    fn leave_out_empty(&mut self, rows: &mut Vec<(usize, Range<usize>)>) -> Result<()> {
+        let Some((line, _)) = rows.iter().find(|(_, values)| values.is_empty()).cloned() else {
+            return Ok(());
+        };
+        let all = rows.len();
+        rows.retain(|(_, values)| !values.is_empty());
+        if rows.is_empty() {
+            let problem = "has no sequence of two numbers, but `data.difference` reads changes; remove it";
+            return Err(self.problem(None, problem));
+        }
+        self.reading.guesses.push(format!(
+            "line {line}{} has a single number, so it has no change and is left out",
+            and_more(all - rows.len() - 1, "sequence")
+        ));
+        Ok(())
     }
 
     /// Returns the numbers of the texts, by id.
-    fn parsed(&mut self, texts: &HashMap<String, u32>) -> Result<Vec<f64>> {
-        let Some(notation) = Notation::of(texts.keys().map(String::as_str)) else {
-            let is_number = |text: &String| Notation::Plain.parse(text).is_some();
+    fn parsed(&self, texts: &HashMap<String, u32>, format: NumberFormat) -> Result<Vec<f64>> {
+        if !texts.keys().all(|text| format.parse(text).is_some()) {
+            let is_number = |text: &String| NumberFormat::Plain.parse(text).is_some();
             let other = texts.iter().filter(|(text, _)| !is_number(text)).min_by_key(|(_, id)| **id);
             let (text, id) = other.map_or((String::new(), 0), |(text, id)| (excerpt(text), *id));
             let position = self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0);
@@ -78,22 +124,26 @@ impl Table<'_> {
                  column alike"
             );
             return Err(self.problem(line, problem));
-        };
-        if notation != Notation::Plain {
-            self.reading.guesses.push(format!(
-                "the values are read as {}; write them in another way if this is wrong",
-                notation.name()
-            ));
         }
         let mut numbers = vec![0.0; texts.len()];
         for (text, &id) in texts {
-            numbers[id as usize] = notation.parse(text).unwrap_or_default();
+            numbers[id as usize] = format.parse(text).unwrap_or_default();
         }
         Ok(numbers)
     }
 
-    /// Returns the splits of values that are encoded as bins.
-    fn into_bins_of(mut self, vocabulary: Vocabulary) -> Result<Dataset> {
+    /// Returns the splits of the values in `rows` as tokens of a vocabulary.
+    fn into_bins_of(
+        mut self,
+        values: Vec<f64>,
+        rows: Vec<(usize, Range<usize>)>,
+        vocabulary: Vocabulary,
+    ) -> Result<Dataset> {
+        let mut ids = Ids::default();
+        for value in values {
+            ids.extend(&[vocabulary.bin(value).unwrap_or_default()]);
+        }
+        (self.ids, self.rows) = (ids, rows);
         let vocabulary = vocabulary.with_columns(self.columns());
         let sets = match self.is_stream {
             Some(true) => Sequences::cut(self.config, std::mem::take(&mut self.ids))?,

@@ -136,6 +136,7 @@ impl Table<'_> {
         let example = cells.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
         let remedy = match unit {
             "character" => "set `data.tokens` = \"characters\"",
+            _ if self.config.group_by.is_set() => "write a row of the group for each",
             _ if example.contains(' ') => "set `data.tokens` = \"words\"",
             _ => {
                 "write each of these values as a separate row, with the delimiter of the table between its parts"

@@ -8,6 +8,7 @@ use std::path::Path;
 use minijinja::{Environment, Error as TemplateError, ErrorKind, context};
 use serde_json::{Map, Value};
 
+use super::targets;
 use super::texts::Part;
 use crate::data::vocabulary::ASSISTANT;
 use crate::error::{Error, Result};
@@ -98,6 +99,31 @@ impl ChatTemplate {
             format!("has a conversation that the chat template of the tokenizer refuses: {error}; correct it, or remove it")
         })
     }
+}
+
+/// Returns the role and the text of each turn of a conversation: objects with `role` and `content` in the field `name`,
+/// or else in `messages`. `None` for other values.
+pub(super) fn turns(
+    value: &Value,
+    name: Option<&str>,
+) -> Option<std::result::Result<Vec<(String, String)>, String>> {
+    let turns = value.as_object()?.get(name.unwrap_or("messages"))?.as_array()?;
+    let is_turn = |turn: &Value| turn.get("role").is_some_and(Value::is_string);
+    if turns.is_empty() || !turns.iter().all(is_turn) {
+        return None;
+    }
+    let turn = |(turn, number): (&Value, usize)| {
+        let [role, text] = ["role", "content"].map(|key| turn.get(key).and_then(Value::as_str));
+        if let Some(members) = turn.as_object() {
+            targets::check_others(members, &["content"])
+                .map_err(|problem| format!("turn {number}: {problem}"))?;
+        }
+        let problem = || {
+            format!("has a turn {number} without a text in `content`; write one, or remove the conversation")
+        };
+        Ok((role.unwrap_or_default().to_string(), text.ok_or_else(problem)?.to_string()))
+    };
+    Some(turns.iter().zip(1..).map(turn).collect())
 }
 
 /// Returns what `text` adds to the text that was written `before`.

@@ -71,14 +71,36 @@ impl Table<'_> {
                     self.path.display()
                 ));
             }
+            if column.is_none() {
+                let all: Vec<&Row> = [&first].into_iter().chain(below.iter().copied()).collect();
+                self.warn_of_ids(None, &all);
+            }
             self.reading.add(&first.1);
             self.push(&first, column)?;
         }
         Ok(column)
     }
 
+    /// Warns if the first column is read although it seems to number or identify the rows.
+    fn warn_of_ids(&mut self, names: Option<&StringRecord>, rows: &[&Row]) {
+        if self.given.is_some() || self.columns.skipped > 0 || !header::has_ids(names, rows) {
+            return;
+        }
+        let (column, key) = match names.and_then(|names| names.get(0)) {
+            Some(name) => (
+                format!("column 1 (`{}`) has a different value in each row", excerpt(name)),
+                format!("{name:?}"),
+            ),
+            None => ("column 1 counts the rows".to_string(), "1".to_string()),
+        };
+        self.reading.guesses.push(format!(
+            "{column}, but is read as the first token of each sequence; to leave it out, set `data.ignore_columns` = \
+             [{key}]"
+        ));
+    }
+
     /// Returns the names of the columns of the run's table, or else of the first file.
-    fn known_columns(&self) -> Vec<String> {
+    pub(super) fn known_columns(&self) -> Vec<String> {
         let of_run = self.given.map_or(&[][..], Vocabulary::columns);
         match of_run {
             [] => self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect(),
@@ -95,12 +117,28 @@ impl Table<'_> {
         selection: &Selection,
     ) -> Result<Option<usize>> {
         let has_header = self.has_header(&first, below, column);
-        if has_header {
-            self.read_header(&first.1, below, column);
-        }
         let width = if has_header { width.max(first.1.len()) } else { width };
         let names = has_header.then_some(&first);
+        self.columns.skipped =
+            usize::from(has_header && column.is_none() && header::has_index(&first.1, below));
+        // The columns of the first file, before the header of this one is read.
         let fields = selection.resolve(self, names, width, self.columns.skipped)?;
+        if has_header {
+            self.read_header(&first.1, below, column);
+        } else {
+            self.columns.names.clear();
+        }
+        if has_header {
+            self.read_header(&first.1, below, column);
+        } else {
+            self.columns.names.clear();
+        }
+        if let Some((_, names)) = names {
+            let is_unread = |index: &usize| !fields.reads(*index);
+            let masks =
+                names.iter().enumerate().filter(|(index, name)| is_unread(index) && targets::is_mask(name));
+            self.columns.masks = masks.map(|(index, name)| (index, name.to_string())).collect();
+        }
         // The selected fields do not contain the index.
         self.columns.skipped = 0;
         if !has_header {
@@ -177,7 +215,10 @@ impl Table<'_> {
 
     /// Stores the names of a header, and finds the index and mask columns.
     pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
-        self.reading.header = Some(names.iter().map(str::to_string).collect());
+        self.columns.names = names.iter().map(str::to_string).collect();
+        if self.chosen.selection.is_none() || self.reading.header.is_none() {
+            self.reading.header = Some(self.columns.names.clone());
+        }
         if let Some(((line, second), rows)) = below.split_first()
             && header::may_be_names(second, rows, column)
         {
@@ -196,6 +237,9 @@ impl Table<'_> {
                 "column 1 is an unnamed index of the rows and is not read; name the column to read it"
                     .to_string(),
             );
+        }
+        if column.is_none() && self.chosen.selection.is_none() && self.columns.order.is_none() {
+            self.warn_of_ids(Some(names), below);
         }
         let unselected =
             names.iter().enumerate().filter(|&(index, _)| column != Some(index)).map(|(_, name)| name);
@@ -229,7 +273,7 @@ impl Table<'_> {
             return Ok(indices.into_iter().flatten().collect());
         }
         let problem = format!(
-            "lacks {} ({}) that the weights were trained on, and has {}; rename its columns, or add the \
+            "lacks {} ({}) of the training data, and has {}; rename its columns, or add the \
              missing ones",
             counted(missing.len(), "column"),
             listed(missing),

@@ -5,14 +5,20 @@ use std::path::Path;
 
 use super::header::{self, FirstLine};
 use super::no_data::{self, Names};
+use super::texts::TextSample;
 use super::{Row, Table, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::quoted;
 
 /// Iterates over the rows of delimited values.
-fn rows<'t>(path: &'t Path, text: &'t str, delimiter: u8) -> impl Iterator<Item = Result<Row>> + 't {
-    delimiter::records(text, delimiter).map(move |record| {
+fn rows<'t>(
+    path: &'t Path,
+    text: &'t str,
+    delimiter: u8,
+    quotes: bool,
+) -> impl Iterator<Item = Result<Row>> + 't {
+    delimiter::records_with(text, delimiter, quotes).map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
         let line = values.position().map_or(1, |position| {
@@ -33,7 +39,8 @@ impl Table<'_> {
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
         let path = self.path.clone();
-        let mut rows = rows(&path, text, delimiter).skip_while(is_blank);
+        let quotes = self.reads_quotes(text, delimiter)?;
+        let mut rows = rows(&path, text, delimiter, quotes).skip_while(is_blank);
         let Some(first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
@@ -87,6 +94,19 @@ impl Table<'_> {
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
         Ok(())
+    }
+
+    /// Reads each line as a text.
+    pub(super) fn read_lines(&mut self, text: &str) {
+        let skipped = usize::from(self.config.header == Header::Given(true));
+        for (line, text) in (1..).zip(text.lines()).skip(skipped) {
+            if text.trim().is_empty() {
+                self.reading.empty += 1;
+                continue;
+            }
+            self.reading.add(&[text].into_iter().collect());
+            self.chosen.texts.push(TextSample::of_text(line, text));
+        }
     }
 
     /// Returns an error for lines near the beginning that are not data. Most rows have `width` values.

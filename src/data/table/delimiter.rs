@@ -76,8 +76,17 @@ pub(super) fn untrimmed(text: &str, delimiter: u8) -> impl Iterator<Item = csv::
 
 /// Iterates over the records of a text, with trimmed values. Adjacent spaces count as one delimiter.
 pub(super) fn records(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
+    records_with(text, delimiter, true)
+}
+
+/// Iterates over the records of a text like [`records`]. Without `quotes`, quotes are part of the values.
+pub(super) fn records_with(
+    text: &str,
+    delimiter: u8,
+    quotes: bool,
+) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter);
+    builder.has_headers(false).flexible(true).trim(Trim::All).delimiter(delimiter).quoting(quotes);
     builder.from_reader(text.as_bytes()).into_records().map(move |record| {
         let record = record?;
         if delimiter != b' ' {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use csv::StringRecord;
+
 use super::columns::listed;
 use super::texts::TextSample;
-use super::{Row, Table};
+use super::{Row, Table, targets};
 use crate::data::config::{Column, DataConfig, Tokens};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -29,6 +31,8 @@ pub(super) struct Selection {
     pub form: Form,
     /// The columns with values, texts or sources; all columns if empty.
     pub values: Vec<Column>,
+    /// The key that selects the values.
+    values_key: &'static str,
     /// The columns that are not read.
     pub ignored: Vec<Column>,
     pub group: Option<Column>,
@@ -68,15 +72,15 @@ impl Selection {
             || order.is_some()
             || !config.columns.is_empty()
             || !ignored.is_empty();
-        is_needed.then_some(Self { form, values, ignored, group, order, target })
+        let values_key = if config.columns.is_empty() { "data.column" } else { "data.columns" };
+        is_needed.then_some(Self { form, values, values_key, ignored, group, order, target })
     }
 
     /// Iterates over all columns with the keys that select them.
     fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
         let values_key = match self.form {
             Form::Pairs => "data.source_column",
-            Form::Values if self.values.len() > 1 => "data.columns",
-            Form::Values | Form::Stream | Form::Texts => "data.column",
+            _ => self.values_key,
         };
         let values = self.values.iter().map(move |column| (values_key, column));
         let ignored = self.ignored.iter().map(|column| ("data.ignore_columns", column));
@@ -84,6 +88,11 @@ impl Selection {
         let order = self.order.iter().map(|column| ("data.order_by", column));
         let target = self.target.iter().map(|column| ("data.target_column", column));
         values.chain(ignored).chain(group).chain(order).chain(target)
+    }
+
+    /// Returns true if no column is selected or ignored.
+    pub fn is_unselective(&self) -> bool {
+        self.columns().next().is_none()
     }
 
     /// Returns the first column that is selected by its name, with its key.
@@ -122,8 +131,14 @@ impl Selection {
         width: usize,
         skipped: usize,
     ) -> Result<Fields> {
+        // The columns of another file are matched by their names, in any order.
+        let known = table.known_columns();
+        let reordered = names.filter(|(_, names)| !known.is_empty() && !names.iter().eq(&known));
         let index = |key: &str, column: &Column| match (column, names) {
             (Column::Name(name), Some(names)) => table.named_column(names, key, name),
+            (Column::Number(number), Some(names)) if reordered.is_some() && *number <= known.len() => {
+                table.named_column(names, key, &known[number - 1])
+            }
             (Column::Name(name), None) => {
                 Err(Error::key(key, name, "is a name, but the table lacks a header; use the column's number"))
             }
@@ -146,7 +161,13 @@ impl Selection {
         let is_rest =
             |index: &usize| !ignored.contains(index) && group != Some(*index) && order != Some(*index);
         let values: Vec<usize> = match &self.values[..] {
-            [] => (skipped..width).filter(is_rest).collect(),
+            [] => match reordered {
+                None => (skipped..width).filter(is_rest).collect(),
+                Some(names) => {
+                    let indices = known.iter().map(|name| table.named_column(names, "data.path", name));
+                    indices.filter(|index| index.as_ref().map_or(true, &is_rest)).collect::<Result<_>>()?
+                }
+            },
             columns => {
                 let key = self.columns().next().map_or("data.columns", |(key, _)| key);
                 columns.iter().map(|column| index(key, column)).collect::<Result<_>>()?
@@ -193,6 +214,11 @@ impl Selection {
 }
 
 impl Fields {
+    /// Returns true if the column at `index` is read.
+    pub fn reads(&self, index: usize) -> bool {
+        self.values.contains(&index) || [self.group, self.order, self.target].contains(&Some(index))
+    }
+
     /// Returns the indices of the fields in a row of the [names](Selection::names) of a selection.
     pub fn of_objects(selection: &Selection) -> Self {
         let mut next = selection.values.len()..;
@@ -218,8 +244,20 @@ impl Table<'_> {
         Ok(self.chosen.fields.clone())
     }
 
+    /// Returns an error if a column of the row excludes targets.
+    pub(super) fn check_masks(&self, line: usize, row: &StringRecord) -> Result<()> {
+        let keeps_target = |(index, name): &(usize, String)| {
+            row.get(*index).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
+        };
+        match self.columns.masks.iter().find(|mask| !keeps_target(mask)) {
+            Some((_, name)) => Err(self.problem(Some(line), targets::refusal(name))),
+            None => Ok(()),
+        }
+    }
+
     /// Adds the selected fields of a row.
     pub(super) fn push_fields(&mut self, (line, row): &Row, fields: &Fields) -> Result<()> {
+        self.check_masks(*line, row)?;
         let value = |index: usize| match row.get(index).filter(|value| !value.is_empty()) {
             Some(value) => Ok(value),
             None => Err(self.problem(
@@ -229,6 +267,14 @@ impl Table<'_> {
         };
         match fields.form {
             Form::Texts => {
+                if row.len() > 1 && self.chosen.selection.as_ref().is_some_and(Selection::is_unselective) {
+                    let problem = format!(
+                        "has {}, but each line must be one text; write the text in double quotes, or set \
+                         `data.delimiter` to a character that no text contains",
+                        counted(row.len(), "value")
+                    );
+                    return Err(self.problem(Some(*line), problem));
+                }
                 let text = row.get(fields.values[0]).unwrap_or_default();
                 if text.is_empty() {
                     self.reading.empty += 1;
@@ -259,7 +305,8 @@ impl Table<'_> {
 
     /// Returns the name of a column for a message, or its number.
     pub(super) fn column_shown(&self, index: usize) -> String {
-        match self.reading.header.as_ref().and_then(|names| names.get(index)) {
+        let names = if self.is_json() { self.reading.header.as_ref() } else { Some(&self.columns.names) };
+        match names.and_then(|names| names.get(index)) {
             Some(name) => format!("the column `{}`", excerpt(name)),
             None => format!("column {}", index + 1),
         }

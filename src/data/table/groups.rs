@@ -1,5 +1,6 @@
 //! Rows that together form a sequence, such as the events of a case, in the order of a column.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use jiff::civil::DateTime;
@@ -91,38 +92,79 @@ impl Table<'_> {
             let shown = self.column_shown(fields.order.unwrap_or_default());
             Error::key("data.order_by", shown, problem)
         })?;
-        let mut moments = moments.into_iter();
+        let mut ranks = moments.ranks().into_iter();
         let sorted = groups.into_iter().map(|group| {
-            let mut keyed: Vec<(f64, Entry)> =
-                group.into_iter().map(|entry| (moments.next().unwrap_or_default(), entry)).collect();
-            keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let mut keyed: Vec<(usize, Entry)> =
+                group.into_iter().map(|entry| (ranks.next().unwrap_or_default(), entry)).collect();
+            keyed.sort_by_key(|(rank, _)| *rank);
             keyed.into_iter().map(|(_, entry)| entry).collect()
         });
         Ok(sorted.collect())
     }
 }
 
-/// Returns a number for each value that increases with time: the value itself if all values are numbers, or else the
-/// seconds of a timestamp.
-fn moments(values: &[&str]) -> Result<Vec<f64>, String> {
+/// The values of the column that orders the rows.
+#[derive(Debug)]
+enum Moments {
+    /// Integers, or the nanoseconds of timestamps.
+    Exact(Vec<i128>),
+    Numbers(Vec<f64>),
+}
+
+impl Moments {
+    /// Returns the rank of each value; equal values have the same rank.
+    fn ranks(&self) -> Vec<usize> {
+        match self {
+            Self::Exact(values) => ranks(values, i128::cmp),
+            Self::Numbers(values) => ranks(values, f64::total_cmp),
+        }
+    }
+}
+
+fn ranks<T>(values: &[T], compare: impl Fn(&T, &T) -> Ordering) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..values.len()).collect();
+    indices.sort_by(|&a, &b| compare(&values[a], &values[b]));
+    let mut ranks = vec![0; values.len()];
+    for pair in indices.windows(2) {
+        let is_equal = compare(&values[pair[0]], &values[pair[1]]) == Ordering::Equal;
+        ranks[pair[1]] = ranks[pair[0]] + usize::from(!is_equal);
+    }
+    ranks
+}
+
+/// Reads values that increase with time: numbers if all values are numbers, or else timestamps.
+fn moments(values: &[&str]) -> Result<Moments, String> {
+    let all = |parse: &dyn Fn(&str) -> Option<i128>| {
+        values.iter().map(|value| parse(value)).collect::<Option<Vec<i128>>>()
+    };
+    if let Some(integers) = all(&|value| value.parse().ok()) {
+        return Ok(Moments::Exact(integers));
+    }
     let numbers: Option<Vec<f64>> =
         values.iter().map(|value| value.parse().ok().filter(|number: &f64| number.is_finite())).collect();
     if let Some(numbers) = numbers {
-        return Ok(numbers);
+        return Ok(Moments::Numbers(numbers));
     }
-    let all = |parse: &dyn Fn(&str) -> Option<f64>| {
-        values.iter().map(|value| parse(value)).collect::<Option<Vec<f64>>>()
-    };
-    if let Some(moments) = all(&iso) {
-        return Ok(moments);
+    let isos: Option<Vec<(i128, bool)>> = values.iter().map(|value| iso(value)).collect();
+    if let Some(isos) = isos {
+        let zoned = isos.iter().position(|(_, has_zone)| *has_zone);
+        let local = isos.iter().position(|(_, has_zone)| !has_zone);
+        if let (Some(zoned), Some(local)) = (zoned, local) {
+            return Err(format!(
+                "has times with a time zone, such as `{}`, and times without one, such as `{}`; write all of them alike",
+                excerpt(values[zoned]),
+                excerpt(values[local])
+            ));
+        }
+        return Ok(Moments::Exact(isos.into_iter().map(|(moment, _)| moment).collect()));
     }
-    let mut found: Option<(String, Vec<f64>)> = None;
+    let mut found: Option<(String, Moments)> = None;
     for date in DATES {
         for time in TIMES {
             let format = format!("{date}{time}");
-            let Some(moments) = all(&|value| parsed(&format, value)) else { continue };
+            let Some(moments) = all(&|value| parsed(&format, value)).map(Moments::Exact) else { continue };
             match &found {
-                Some((other, others)) if order(others) != order(&moments) => {
+                Some((other, others)) if others.ranks() != moments.ranks() => {
                     return Err(format!(
                         "has dates that can be read as {other} or as {format}, in different orders; write them as \
                          2024-12-31 12:00:00"
@@ -134,8 +176,15 @@ fn moments(values: &[&str]) -> Result<Vec<f64>, String> {
         }
     }
     found.map(|(_, moments)| moments).ok_or_else(|| {
-        let is_unread = |value: &&&str| iso(value).is_none() && value.parse::<f64>().is_err();
-        let example = values.iter().find(is_unread).or(values.first()).map_or(String::new(), |value| excerpt(value));
+        let formats = DATES.iter().flat_map(|date| TIMES.iter().map(move |time| format!("{date}{time}")));
+        let formats: Vec<String> = formats.collect();
+        let is_read = |value: &str| {
+            value.parse::<f64>().is_ok()
+                || iso(value).is_some()
+                || formats.iter().any(|format| parsed(format, value).is_some())
+        };
+        let example = values.iter().find(|value| !is_read(value)).or(values.first());
+        let example = example.map_or(String::new(), |value| excerpt(value));
         format!(
             "has values that are neither all numbers nor all timestamps of one format, such as `{example}`; write \
              them as numbers, or as 2024-12-31 12:00:00"
@@ -143,28 +192,22 @@ fn moments(values: &[&str]) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Returns the order of the numbers, as the indices of the sorted numbers.
-fn order(numbers: &[f64]) -> Vec<usize> {
-    let mut indices: Vec<usize> = (0..numbers.len()).collect();
-    indices.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
-    indices
-}
-
-/// Returns the seconds of a timestamp in ISO 8601, with or without an offset.
-fn iso(value: &str) -> Option<f64> {
+/// Returns the nanoseconds of a timestamp in ISO 8601, and true if it has an offset.
+fn iso(value: &str) -> Option<(i128, bool)> {
     let value = value.strip_suffix(" UTC").map_or(value.to_string(), |value| format!("{value}Z"));
     let with_offset = value.parse::<Timestamp>().ok();
-    let seconds = |moment: Timestamp| moment.as_nanosecond() as f64 / 1e9;
-    with_offset.map(seconds).or_else(|| civil(value.parse().ok()?))
+    with_offset
+        .map(|moment| (moment.as_nanosecond(), true))
+        .or_else(|| Some((civil(value.parse().ok()?)?, false)))
 }
 
-/// Returns the seconds of a date with a time, as if in UTC.
-fn civil(date: DateTime) -> Option<f64> {
-    date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp().as_nanosecond() as f64 / 1e9)
+/// Returns the nanoseconds of a date with a time, as if in UTC.
+fn civil(date: DateTime) -> Option<i128> {
+    date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp().as_nanosecond())
 }
 
-/// Returns the seconds of a timestamp in a format.
-fn parsed(format: &str, value: &str) -> Option<f64> {
+/// Returns the nanoseconds of a timestamp in a format.
+fn parsed(format: &str, value: &str) -> Option<i128> {
     let time = strtime::parse(format, value).ok()?;
     civil(
         time.to_datetime()
@@ -181,6 +224,8 @@ mod tests {
     fn timestamps_of_many_formats_are_ordered() {
         for values in [
             ["9", "10", "11.5"],
+            ["1704186000123456789", "1704186000123456790", "1704186000123456791"],
+            ["2024-01-09T10:00:00.000000001Z", "2024-01-09T10:00:00.000000002Z", "2024-01-09T10:00:01Z"],
             ["2024-01-09 10:00:00", "2024-01-10", "2024-01-10T00:00:00.5"],
             ["2010-10-02T09:00:00+02:00", "2010-10-02T08:00:00Z", "2010-10-02 09:00:00+00:00"],
             ["9.1.2024", "10.1.2024", "1.2.2024"],
@@ -191,7 +236,7 @@ mod tests {
             ["Jan 9, 2024", "Jan 10, 2024", "Feb 1, 2024"],
         ] {
             let moments = moments(&values).unwrap_or_else(|problem| panic!("{values:?} {problem}"));
-            assert!(moments.is_sorted_by(|a, b| a < b), "{values:?}: {moments:?}");
+            assert!(moments.ranks().is_sorted_by(|a, b| a < b), "{values:?}: {moments:?}");
         }
     }
 
@@ -201,6 +246,11 @@ mod tests {
         assert!(problem(&["1/2/2024", "2/1/2024"]).contains("in different orders"));
         assert!(moments(&["1/2/2024", "3/4/2024"]).is_ok(), "both readings have the same order");
         assert!(problem(&["yesterday", "1"]).contains("such as `yesterday`"));
+        assert!(problem(&["12:30:00 a.m.", "12:30:00 AM"]).contains("such as `12:30:00 a.m.`"));
+        assert!(
+            problem(&["2024-01-01T00:00:00Z", "2024-01-01T00:00:00"]).contains("times without one"),
+            "a time without a zone is not one in UTC"
+        );
         assert!(problem(&["2024-01-01", "5"]).contains("neither all numbers nor all timestamps"));
     }
 }

@@ -284,6 +284,25 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
         && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
 
+/// Returns true if the first column numbers or identifies the rows instead of belonging to their sequences: its name says
+/// so and its values are unique, or without names, it counts up from 0 or 1.
+pub(super) fn has_ids(names: Option<&StringRecord>, below: &[&Row]) -> bool {
+    let is_sequence = |row: &&Row| row.1.len() > 2;
+    if below.len() < MIN_NUMERIC_ROWS || !below.iter().all(is_sequence) {
+        return false;
+    }
+    let Some(names) = names else {
+        let counts = |start: i64| values(below, 0).zip(start..).all(|(value, row)| value.parse() == Ok(row));
+        return below.len() >= MIN_ROWS && (counts(0) || counts(1));
+    };
+    let name = names.get(0).unwrap_or_default().to_ascii_lowercase();
+    let identifies = ["id", "idx", "index", "key", "no", "nr", "number", "row", "uid", "uuid"]
+        .contains(&&*name)
+        || ["_id", " id", "-id"].iter().any(|end| name.ends_with(end));
+    let mut seen = HashSet::new();
+    identifies && values(below, 0).all(|value| seen.insert(value))
+}
+
 /// Returns the line number of a row of words near the beginning, above numbers only: units, a comment or a second
 /// header. Considers the given column, or all columns.
 pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {

@@ -203,6 +203,12 @@ impl Literal {
     }
 }
 
+/// Returns the names of the first fields that a table can hold.
+fn field_names<'v>(fields: impl Iterator<Item = (&'v String, &'v Value)>) -> String {
+    let readable = fields.filter(|(_, value)| is_readable(value));
+    readable.take(9).map(|(name, _)| excerpt(name)).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns the values of a sequence, or a single value. An object is read at its member `name`.
 pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String> {
     let value = match (value, name) {
@@ -219,16 +225,19 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
                 let texts = members.iter().find(|(_, value)| is_text(value)).map(|(name, _)| excerpt(name));
                 let name = texts.unwrap_or_default();
                 let or_column = match members.len() {
-                    1 => "",
-                    _ => "; for pairs of texts, set `data.source_column` and `data.target_column`",
+                    1 => String::new(),
+                    _ => format!(
+                        "; its other fields can be read too ({}); for pairs of texts, set `data.source_column` and \
+                         `data.target_column`",
+                        field_names(members.iter().filter(|(field, _)| excerpt(field) != name))
+                    ),
                 };
                 let remedy = format!(
                     "to learn from such texts, set `data.column` = \"{name}\" and {INTO_TOKENS}{or_column}"
                 );
                 return Err(format!("is an object whose `{name}` is a text; {remedy}"));
             }
-            let readable = members.iter().filter(|(_, value)| is_readable(value));
-            let names = readable.take(9).map(|(name, _)| excerpt(name)).collect::<Vec<_>>().join(", ");
+            let names = field_names(members.iter());
             if names.is_empty() {
                 let problem = "is an object that holds only objects and nested arrays; write each sequence \
                                as one array";
@@ -263,7 +272,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
     }
 }
 
-/// Returns the named fields of an object as a row. A sequence of values becomes words, separated by spaces.
+/// Returns the named fields of an object as a row.
 pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, String> {
     let Value::Object(members) = value else {
         return Err("is not an object with fields to select; write an object with these fields".into());
@@ -274,7 +283,11 @@ pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, Stri
             format!("lacks the field `{}`, and has {names}; add it", excerpt(name))
         })?;
         match value {
-            Value::Array(elements) => Ok(elements.iter().map(text).collect::<Result<Vec<_>, _>>()?.join(" ")),
+            Value::Array(_) => Err(format!(
+                "has an array in `{}`, but each field is one value here; write a record for each value, or select only this \
+                 field with `data.column`",
+                excerpt(name)
+            )),
             value => text(value),
         }
     };
@@ -295,29 +308,22 @@ pub(super) fn only_text(value: &Value) -> Result<&str, String> {
     }
 }
 
-/// Returns the token ids in the field `name` of an object; `None` if it is not an array of them.
-pub(super) fn ids(value: &Value, name: &str) -> Option<Vec<u32>> {
-    let ids = value.as_object()?.get(name)?.as_array()?;
-    let id = |id: &Value| u32::try_from(id.as_u64()?).ok();
-    ids.iter().map(id).collect::<Option<Vec<u32>>>().filter(|ids| !ids.is_empty())
-}
-
-/// Returns the role and the text of each turn of a conversation: objects with `role` and `content` in the field `name`,
-/// or else in `messages`. `None` for other values.
-pub(super) fn turns(value: &Value, name: Option<&str>) -> Option<Result<Vec<(String, String)>, String>> {
-    let turns = value.as_object()?.get(name.unwrap_or("messages"))?.as_array()?;
-    let is_turn = |turn: &Value| turn.get("role").is_some_and(Value::is_string);
-    if turns.is_empty() || !turns.iter().all(is_turn) {
-        return None;
-    }
-    let turn = |(turn, number): (&Value, usize)| {
-        let [role, text] = ["role", "content"].map(|key| turn.get(key).and_then(Value::as_str));
-        let problem = || {
-            format!("has a turn {number} without a text in `content`; write one, or remove the conversation")
-        };
-        Ok((role.unwrap_or_default().to_string(), text.ok_or_else(problem)?.to_string()))
+/// Returns the token ids in the field `name` of an object; `None` if it is not an array.
+pub(super) fn ids(value: &Value, name: &str) -> Result<Option<Vec<u32>>, String> {
+    let array = value.as_object().and_then(|members| members.get(name)?.as_array());
+    let Some(ids) = array else { return Ok(None) };
+    let id = |id: &Value| {
+        let whole = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        whole.ok_or_else(|| {
+            format!("has {id} in `{}`, which is not a token id; write ids as integers from 0", excerpt(name))
+        })
     };
-    Some(turns.iter().zip(1..).map(turn).collect())
+    let ids = ids.iter().map(id).collect::<Result<Vec<u32>, _>>()?;
+    if ids.is_empty() {
+        Err(format!("has no token ids in `{}`; remove the record", excerpt(name)))
+    } else {
+        Ok(Some(ids))
+    }
 }
 
 /// Returns true for a value, or a sequence of values.

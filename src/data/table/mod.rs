@@ -30,6 +30,7 @@ mod json;
 mod lists;
 mod no_data;
 mod numbers;
+mod quotes;
 mod reading;
 mod records;
 mod rows;
@@ -45,20 +46,22 @@ use std::sync::Arc;
 use csv::StringRecord;
 
 use self::chat::ChatTemplate;
-use self::fields::{Fields, Selection};
+use self::fields::{Fields, Form as FieldForm, Selection};
 pub(super) use self::form::{Elements, Form};
 use self::groups::Groups;
 use self::json::Layout;
 pub use self::reading::TableReading;
 use self::texts::TextSample;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Source, Values};
+use super::config::{Column, DataConfig, Delimiter, Source, Values};
 use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
+#[cfg(feature = "parquet")]
+use crate::files::Columnar;
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
@@ -80,9 +83,13 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
     if let Some(vocabulary) =
         given.filter(|vocabulary| vocabulary.notation() != Notation::Words && !reads_texts(vocabulary))
     {
+        let or_texts = match vocabulary.end() {
+            Some(_) => ", or --set data.tokens=characters for the texts of a column",
+            None => "",
+        };
         let problem = format!(
             "reads integers or symbols, but the vocabulary of {vocabulary} contains neither; add --set \
-             data.source=text to read the file as a text, or --set data.tokens=characters for the texts of a column"
+             data.source=text to read the file as a text{or_texts}"
         );
         return Err(Error::key("data.source", "table", problem));
     }
@@ -103,7 +110,6 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         ids: Ids::default(),
         rows: Vec::new(),
         counted: Vec::new(),
-        is_json: false,
         is_stream: None,
         columns: Columns::default(),
         chosen: Chosen { selection, as_pairs, ..Chosen::default() },
@@ -148,8 +154,6 @@ struct Table<'a> {
     rows: Vec<(usize, Range<usize>)>,
     /// For each id, true if it counts as a target; empty if all do.
     counted: Vec<bool>,
-    /// True if a value may contain line breaks.
-    is_json: bool,
     /// True if all rows together are one sequence; the first row decides.
     is_stream: Option<bool>,
     /// The columns that are found in the header.
@@ -192,6 +196,8 @@ struct Seen {
 struct Columns {
     /// The number of columns at the left that are skipped as an index.
     skipped: usize,
+    /// The names in the header of the current file.
+    names: Vec<String>,
     /// For each column of the run's table, its index in this table, if this table has another order.
     order: Option<Vec<usize>>,
     /// The indices and names of mask columns other than the selected column. They must keep all targets.
@@ -206,6 +212,11 @@ impl<'a> Table<'a> {
             let problem = "is a folder; pass the path of one CSV or JSON file";
             return Err(Error::key("data.path", path.display(), problem));
         }
+        #[cfg(feature = "parquet")]
+        if let Some(Columnar { format, lines }) = Columnar::read(&path)? {
+            self.reading.format = format;
+            return self.read_json(json::lines(&path, &lines));
+        }
         let text = Text::open(&path)?.read_to_string()?;
         if is_lfs_pointer(text.as_bytes()) {
             return Err(Error::file(path, LFS_POINTER));
@@ -215,13 +226,26 @@ impl<'a> Table<'a> {
             return Err(Error::file(path, problem));
         }
         let layout = Layout::of(&text, &self.extension());
-        self.is_json = layout.is_some();
-        self.reading.format = if self.is_json { "json" } else { "csv" };
+        self.reading.format = if layout.is_some() { "json" } else { "csv" };
         match layout {
             Some(Layout::Array) => self.read_json(json::elements(&path, &text)?),
             Some(Layout::Lines) => self.read_json(json::lines(&path, &text)),
+            None if self.reads_lines() => {
+                self.reading.format = "lines";
+                self.read_lines(&self.without_comments(text));
+                Ok(())
+            }
             None => self.read_delimited(&self.without_comments(text)),
         }
+    }
+
+    /// Returns true if each line is a text: texts are read, but no column is selected, and neither the extension nor the
+    /// config says that lines have columns.
+    fn reads_lines(&self) -> bool {
+        let is_csv = ["csv", "tsv"].contains(&&*self.extension()) || self.config.delimiter != Delimiter::Auto;
+        let all_columns =
+            |selection: &Selection| selection.form == FieldForm::Texts && selection.is_unselective();
+        !is_csv && self.chosen.selection.as_ref().is_some_and(all_columns)
     }
 
     /// Returns the text with its comments replaced by empty lines, which keeps the numbers of the other lines.
@@ -234,6 +258,11 @@ impl<'a> Table<'a> {
                 text.split_inclusive('\n').map(line).collect()
             }
         }
+    }
+
+    /// Returns true if the rows are objects or arrays, whose values may contain line breaks.
+    fn is_json(&self) -> bool {
+        !["csv", "lines"].contains(&self.reading.format)
     }
 
     /// Returns the extension of the file in lower case.
@@ -265,12 +294,8 @@ impl<'a> Table<'a> {
             return Err(self.problem(Some(*line), format!("{problem}; use one kind of row throughout")));
         }
         let (start, all) = (self.ids.len(), values.len());
-        let keeps_target = |(index, name): &(usize, String)| {
-            values.get(*index).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
-        };
-        let masking = self.columns.masks.iter().find(|mask| !keeps_target(mask));
-        if let Some((_, name)) = masking {
-            return Err(self.problem(Some(*line), targets::refusal(name)));
+        if self.chosen.selection.is_none() {
+            self.check_masks(*line, values)?;
         }
         for index in column.map_or(self.columns.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
@@ -304,7 +329,7 @@ impl<'a> Table<'a> {
 
     /// Returns the id of a value, or an error message without the location.
     fn id(&mut self, value: &str) -> Result<u32, String> {
-        if value.contains('\n') && !self.is_json {
+        if value.contains('\n') && !self.is_json() {
             let excerpt = excerpt(value);
             return Err(format!(
                 "`{excerpt}` spans several lines; close its quote, or write the value on one line"

@@ -218,7 +218,9 @@ impl Table<'_> {
         let header = usize::from(self.reading.header.is_some());
         let guesses = &mut self.reading.guesses;
         let text = text.trim();
-        let has_gaps = text.lines().any(|line| line.trim().is_empty());
+        // Skipped comments are blank lines here.
+        let has_comments = !self.config.comment.is_empty();
+        let has_gaps = !has_comments && text.lines().any(|line| line.trim().is_empty());
         if self.is_stream == Some(true) && has_gaps {
             guesses.push(
                 "blank lines are skipped, and windows run across them; if they separate sequences, write \
@@ -227,7 +229,7 @@ impl Table<'_> {
             );
         }
         let filled = |line: &str| !line.trim().is_empty();
-        let gap = text.lines().position(|line| !filled(line)).map(|gap| gap + 1);
+        let gap = text.lines().position(|line| !filled(line)).filter(|_| !has_comments).map(|gap| gap + 1);
         if let (Some(gap), Some(false)) = (gap, self.is_stream) {
             guesses.push(format!(
                 "line {gap} is blank, and the lines below it are read as more rows; remove them if they are \

@@ -8,7 +8,7 @@ use super::fields::{Form, Selection};
 use super::header::{self, FirstLine};
 use super::texts::TextSample;
 use super::values::Encoder;
-use super::{Row, Table, delimiter, json, targets};
+use super::{Row, Table, chat, delimiter, json, targets};
 use crate::data::config::{Column, DataConfig};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -35,7 +35,11 @@ impl Table<'_> {
         const FIELDS: [&str; 2] = ["prompt", "completion"];
         let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
         let are_texts = FIELDS.iter().all(|field| members.get(*field).is_some_and(Value::is_string));
-        if self.chosen.selection.is_some() || self.config.column.is_set() || !are_texts {
+        let selects_fields =
+            |selection: &Selection| selection.form != Form::Texts || !selection.values.is_empty();
+        let is_selected =
+            self.chosen.selection.as_ref().is_some_and(selects_fields) || self.config.column.is_set();
+        if is_selected || !are_texts || members.contains_key("messages") {
             return;
         }
         let [source, target] = FIELDS.map(|field| Column::Name(field.to_string()));
@@ -69,7 +73,11 @@ impl Table<'_> {
 
     /// Adds a JSON value.
     fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
-        if let Some(turns) = json::turns(&value, self.config.column.name()) {
+        if let Some(turns) = chat::turns(&value, self.config.column.name()) {
+            if let Value::Object(members) = &value {
+                targets::check_others(members, &["messages"])
+                    .map_err(|problem| self.problem(Some(line), problem))?;
+            }
             let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
             return self.push_turns(line, &turns);
         }
@@ -79,10 +87,19 @@ impl Table<'_> {
             self.chosen.texts.push(TextSample::of_text(line, text));
             return Ok(());
         }
+        if self.chosen.selection.is_some() && value.is_array() {
+            let problem = "is an array, but columns are selected from objects; write each row as an object with \
+                           names, or the table as CSV";
+            return Err(self.problem(Some(line), problem));
+        }
         if let Some(fields) = self.fields_of_objects()? {
             let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
+            let is_weighted = |problem| self.problem(Some(line), problem);
+            if let Value::Object(members) = &value {
+                targets::check_others(members, &names).map_err(is_weighted)?;
+            }
             if fields.form == Form::Texts
-                && let Some(ids) = json::ids(&value, names[0])
+                && let Some(ids) = json::ids(&value, names[0]).map_err(is_weighted)?
             {
                 let mask = targets::mask(&value, Some(names[0]));
                 return self.push_ids(line, ids, mask);

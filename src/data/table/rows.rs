@@ -3,16 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rand::seq::SliceRandom;
-
 use super::{Table, values::Encoder};
 use crate::data::batch::Role;
 use crate::data::config::{MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::and_more;
-use crate::data::seed::{Purpose, generator};
-use crate::data::sequences::{Rows, Sequences};
-use crate::data::vocabulary::END;
+use crate::data::sequences::{Rows, Sequences, split_rows};
+use crate::data::vocabulary::{END, Vocabulary};
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
@@ -28,7 +25,7 @@ const MIN_LONG_ROW: usize = 256;
 impl<'a> Table<'a> {
     /// Returns the training and validation splits, as rows or as parts of a single sequence.
     pub(super) fn into_dataset(mut self, encoder: Encoder<'a>) -> Result<Dataset> {
-        if self.config.bins > 0 {
+        if self.config.bins > 0 || self.given.is_some_and(Vocabulary::is_bins) {
             return self.into_bins(encoder);
         }
         self.warn_of_sequences_in_cells(&encoder);
@@ -83,8 +80,11 @@ impl<'a> Table<'a> {
             self.warn_of_odd_rows(&lengths);
         }
         self.warn_of_own_ends(&encoder);
-        let is_ended = self.given.map_or(shortest < longest, |vocabulary| vocabulary.end().is_some());
-        if !is_ended && shortest < longest {
+        // Labels contain all targets of a sequence, so no end token is added to them.
+        let has_labels = !self.counted.is_empty();
+        let is_ended =
+            self.given.map_or(shortest < longest && !has_labels, |vocabulary| vocabulary.end().is_some());
+        if !is_ended && !has_labels && shortest < longest {
             self.reading.guesses.push(format!(
                 "rows have {shortest} to {}, but the vocabulary of the weights does not have a token that \
                  ends a row, so the ends of rows are neither learned nor scored; to include them, train on \
@@ -104,26 +104,49 @@ impl<'a> Table<'a> {
 
     /// Returns the set of the rows with these indices, each followed by the `end` token.
     pub(super) fn row_set(&mut self, indices: &[usize], end: Option<u32>) -> Result<Sequences> {
-        let mut set = Rows::default();
+        let (mut set, mut uncounted) = (Rows::default(), Vec::new());
         for (line, ids) in indices.iter().map(|&index| self.rows[index].clone()) {
             let row: Vec<u32> = self.ids.iter(ids.clone()).chain(end).collect();
             let Some(length) = self.limited(line, row.len())? else {
                 self.reading.left_out += 1;
                 continue;
             };
-            match self.counted.get(ids) {
+            match self.counted.get(ids).filter(|_| !self.counted.is_empty()) {
                 Some(counted) => {
                     let role = |&counts: &bool| if counts { Role::Unknown } else { Role::Padding };
                     let roles = counted.iter().map(role).chain(end.map(|_| Role::Unknown));
-                    set.push_with_roles(&row[..length], roles.take(length).skip(1));
+                    let roles: Vec<Role> = roles.take(length).skip(1).collect();
+                    match roles.contains(&Role::Unknown) {
+                        true => set.push_with_roles(&row[..length], roles.into_iter()),
+                        false => uncounted.push(line),
+                    }
                 }
                 None => set.push(&row[..length]),
             }
         }
+        self.report_uncounted(&uncounted, set.is_empty())?;
         match set.is_empty() {
             true => Err(self.all_left_out()),
             false => Ok(Sequences::rows(set)),
         }
+    }
+
+    /// Reports the lines of sequences that are left out because none of their targets counts.
+    ///
+    /// # Errors
+    /// Returns an error if `all` sequences of a set are left out.
+    pub(super) fn report_uncounted(&mut self, lines: &[usize], all: bool) -> Result<()> {
+        let Some(line) = lines.first() else { return Ok(()) };
+        const REMEDY: &str = "add answers, labels other than -100, or turns of the role `assistant`";
+        if all {
+            let problem = format!("has no target that counts in the loss in one of the sets; {REMEDY}");
+            return Err(self.problem(None, problem));
+        }
+        self.reading.guesses.push(format!(
+            "line {line}{} has no target that counts in the loss, so it is left out; {REMEDY}",
+            and_more(lines.len() - 1, "sequence")
+        ));
+        Ok(())
     }
 
     /// Returns the error for a set without a sequence.
@@ -141,12 +164,8 @@ impl<'a> Table<'a> {
     /// # Errors
     /// Returns an error if a set would be empty.
     pub(super) fn split(&self, all: usize) -> Result<(Vec<usize>, Vec<usize>)> {
-        let mut indices: Vec<usize> = (0..all).collect();
-        if self.config.is_one_split() {
-            return Ok((indices.clone(), indices));
-        }
         let train = self.config.train_part(all);
-        if train == 0 || train == all {
+        if !self.config.is_one_split() && (train == 0 || train == all) {
             let problem = format!(
                 "has {}, of which `data.valid_fraction` = {} leaves {train} for training and {} for validation, but \
                  each needs at least one; lower `data.valid_fraction`, or add rows",
@@ -156,11 +175,7 @@ impl<'a> Table<'a> {
             );
             return Err(self.problem(None, problem));
         }
-        if self.config.split != RowSplit::Tail {
-            indices.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
-        }
-        let valid = indices.split_off(train);
-        Ok((indices, valid))
+        Ok(split_rows(self.config, all))
     }
 
     /// Warns if the table contains end tokens, but not as the last value of each row.
@@ -207,7 +222,7 @@ impl<'a> Table<'a> {
     fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =
-                if self.is_json { "" } else { ", or set `data.delimiter` to the separator of the values" };
+                if self.is_json() { "" } else { ", or set `data.delimiter` to the separator of the values" };
             let full_width = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
             if let Encoder::Symbols(symbols) = encoder
                 && let Some(delimiter) = symbols.keys().find_map(full_width)

@@ -51,6 +51,20 @@ pub(super) fn check(others: &Map<String, Value>, read: &Value) -> Result<(), Str
     }
 }
 
+/// Returns an error if another field of the record than those `read` changes the meaning of their targets.
+pub(super) fn check_others(members: &Map<String, Value>, read: &[&str]) -> Result<(), String> {
+    let others = members.iter().filter(|(name, _)| !read.contains(&name.as_str()));
+    let ids = read.first().and_then(|name| members.get(*name)).unwrap_or(&Value::Null);
+    let changes = |(name, value): &(&String, &Value)| match ids {
+        Value::Array(_) => changes_meaning(name, value, ids),
+        _ => (is_mask(name) || plain(name) == "weight" && value.is_number()) && !keeps_all(name, value),
+    };
+    match others.into_iter().find(changes) {
+        None => Ok(()),
+        Some((name, _)) => Err(refusal(name)),
+    }
+}
+
 /// Returns the error message for a field of this name.
 pub(super) fn refusal(name: &str) -> String {
     let name = excerpt(name);
@@ -108,12 +122,12 @@ fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
 }
 
 /// Returns, for each token of the field `name` of an object, true if it counts as a target: false where a field of
-/// labels has -100 (as in transformers). `None` if there is no such field.
+/// labels has -100 (as in transformers). `None` if no field has the labels of the tokens.
 pub(super) fn mask(value: &Value, name: Option<&str>) -> Option<Vec<bool>> {
     let members = value.as_object()?;
     let read = members.get(name?)?;
     let mut labels = members.iter().filter(|(name, _)| LABELS.contains(&&*plain(name)));
-    labels.find_map(|(_, labels)| ignored(labels, read)).filter(|counted| counted.contains(&false))
+    labels.find_map(|(_, labels)| ignored(labels, read))
 }
 
 /// Returns, for each label, false if it is -100. `None` if labels and tokens differ otherwise.

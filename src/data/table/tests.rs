@@ -1,9 +1,12 @@
 //! Tests of tables as users write them.
 
 mod advice;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod enclosed;
 mod fields;
 mod refused;
+mod silent;
 
 use proptest::prelude::*;
 
@@ -150,7 +153,7 @@ fn numbered_columns_are_reloaded_by_name() {
     let other = File::new("b.csv", "day,mood\n1,0\n2,1\n");
     let config = DataConfig { column, ..other.config() };
     let error = load_with(&config, 0, &dataset.vocabulary).unwrap_err().to_string();
-    assert!(error.contains("b.csv:1: lacks 1 column (state) that the weights"), "{error}");
+    assert!(error.contains("b.csv:1: lacks 1 column (state) of the training data"), "{error}");
 }
 
 #[test]

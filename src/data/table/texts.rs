@@ -98,6 +98,15 @@ impl Part {
         Self { is_answer, text: PartText::Text(text.to_string()) }
     }
 
+    /// Returns the text of the part; `None` for tokens that the vocabulary does not read as text.
+    fn as_text(&self, vocabulary: &Vocabulary) -> Option<&str> {
+        match &self.text {
+            PartText::Text(text) => Some(text),
+            PartText::Special(name) if name == SEPARATOR && vocabulary.special(name).is_none() => Some("\n"),
+            PartText::Special(_) | PartText::Ids(_) => None,
+        }
+    }
+
     fn special(name: &str, is_answer: bool) -> Self {
         Self { is_answer, text: PartText::Special(name.to_string()) }
     }
@@ -166,6 +175,13 @@ impl Table<'_> {
         };
         let needs_end = samples.iter().any(|sample| !sample.has_beginning);
         if needs_end && vocabulary.end().is_none() {
+            if self.given.is_some() {
+                let problem = format!(
+                    "holds texts, each of which ends in an end-of-text token, but the vocabulary of {vocabulary} lacks \
+                     one; train on it without the weights, or join the texts to a text file"
+                );
+                return Err(self.problem(None, problem));
+            }
             let problem =
                 "lacks an end-of-text token, but each text needs one; use a tokenizer that declares one";
             return Err(Error::key("data.tokens", &self.config.tokens, problem));
@@ -210,14 +226,20 @@ impl Table<'_> {
         vocabulary: &Vocabulary,
     ) -> Result<Sequences> {
         let mut rows = Rows::default();
+        let mut uncounted = Vec::new();
         for &index in indices {
             let Encoded { ids, roles } = self.encoded(&samples[index], vocabulary)?;
             let Some(length) = self.limited(samples[index].line, ids.len())? else {
                 self.reading.left_out += 1;
                 continue;
             };
+            if !roles[1..length].contains(&Role::Unknown) {
+                uncounted.push(samples[index].line);
+                continue;
+            }
             rows.push_with_roles(&ids[..length], roles[1..length].iter().copied());
         }
+        self.report_uncounted(&uncounted, rows.is_empty())?;
         if rows.is_empty() {
             return Err(self.all_left_out());
         }
@@ -261,10 +283,23 @@ impl Table<'_> {
         if !sample.has_beginning {
             encoded.extend(vocabulary.added_tokens()[0], Role::Padding);
         }
-        for part in &sample.parts {
+        let role = |part: &Part| {
             let counts = part.is_answer || self.config.loss_on == LossOn::All;
-            let role = if counts { Role::Unknown } else { Role::Padding };
-            encoded.extend(&self.part_ids(sample.line, part, vocabulary)?, role);
+            if counts { Role::Unknown } else { Role::Padding }
+        };
+        let mut rest = &sample.parts[..];
+        while let [part, after @ ..] = rest {
+            // Adjacent texts are encoded as one, as in a prompt.
+            let texts: Vec<&str> = rest.iter().map_while(|part| part.as_text(vocabulary)).collect();
+            if texts.is_empty() {
+                encoded.extend(&self.part_ids(sample.line, part, vocabulary)?, role(part));
+                rest = after;
+                continue;
+            }
+            let ids = vocabulary.encode_parts(&texts);
+            let ids = ids.map_err(|error| self.problem(Some(sample.line), error.to_string()))?;
+            rest.iter().zip(ids).for_each(|(part, ids)| encoded.extend(&ids, role(part)));
+            rest = &rest[texts.len()..];
         }
         Ok(encoded)
     }

@@ -29,7 +29,9 @@ impl<'a> Encoder<'a> {
         // Infinities and NaN are treated as words here.
         let is_number = || first.parse().is_ok_and(f64::is_finite);
         match (given, config.values) {
-            (Some(vocabulary), _) => Encoder::Given(vocabulary),
+            (Some(vocabulary), _) if !vocabulary.is_bins() => Encoder::Given(vocabulary),
+            // Numbers are read as texts until their format is known.
+            (Some(_), _) => Encoder::Symbols(HashMap::new()),
             (None, _) if config.bins > 0 => Encoder::Symbols(HashMap::new()),
             (None, Values::Auto) if !is_number() => Encoder::Symbols(HashMap::new()),
             (None, Values::Symbols) => Encoder::Symbols(HashMap::new()),
@@ -67,10 +69,7 @@ impl<'a> Encoder<'a> {
             },
             Encoder::Given(vocabulary) => vocabulary.word(value).ok_or_else(|| {
                 let value = excerpt(value);
-                format!(
-                    "`{value}` is not in the vocabulary of {vocabulary} that the weights were trained on; \
-                     replace or remove it"
-                )
+                format!("`{value}` is not in the vocabulary of {vocabulary}; replace or remove it")
             }),
         }
     }

@@ -130,6 +130,7 @@ impl Cached {
             integer: Integer::unsigned(header.bytes as usize),
             start: HEADER,
             count: header.ids as usize,
+            rows: None,
         });
         if let (Some(header), Some(ids)) = (header, ids) {
             let all = Ids::File(ids.clone());

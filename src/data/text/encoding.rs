@@ -138,7 +138,7 @@ fn unknown_character(
 ) -> Error {
     let remedy = match vocabulary.notation() {
         Notation::Text => "; remove it, or use a tokenizer with an unknown token",
-        _ => " that the weights were trained on; remove or replace it",
+        _ => "; remove or replace it",
     };
     let character = character.escape_debug();
     let problem = format!("`{character}` is not in the vocabulary of {vocabulary}{remedy}");

@@ -2,14 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{END, Kind, Vocabulary};
+use super::{END, Kind, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
 
 use std::sync::Arc;
 
 /// The bins of a table of numbers: bin `i` holds the numbers from `edges[i - 1]` up to, but not including, `edges[i]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Bins {
     /// The edges between the bins, in ascending order.
     pub edges: Vec<f64>,
@@ -19,6 +18,18 @@ pub(super) struct Bins {
     pub special: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    #[serde(flatten)]
+    pub of_numbers: BinsOf,
+}
+
+/// How the numbers of a table are read before they are sorted into bins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(in crate::data) struct BinsOf {
+    /// True for the changes from each number to the next.
+    #[serde(default)]
+    pub difference: bool,
+    #[serde(default)]
+    pub format: NumberFormat,
 }
 
 impl Vocabulary {
@@ -26,7 +37,12 @@ impl Vocabulary {
     ///
     /// # Errors
     /// Returns an error without any numbers.
-    pub(in crate::data) fn bins(edges: Vec<f64>, numbers: &[f64], with_end: bool) -> Result<Self> {
+    pub(in crate::data) fn bins(
+        edges: Vec<f64>,
+        numbers: &[f64],
+        with_end: bool,
+        of_numbers: BinsOf,
+    ) -> Result<Self> {
         if numbers.is_empty() {
             return Err(Error::Input("the training set is empty; use more data".into()));
         }
@@ -44,7 +60,13 @@ impl Vocabulary {
         };
         let centers = (0..=edges.len()).map(median).collect();
         let special = if with_end { vec![END.to_string()] } else { Vec::new() };
-        Ok(Vocabulary(Arc::new(Kind::Bins(Bins { edges, centers, special, columns: Vec::new() }))))
+        Ok(Vocabulary(Arc::new(Kind::Bins(Bins {
+            edges,
+            centers,
+            special,
+            columns: Vec::new(),
+            of_numbers,
+        }))))
     }
 }
 
@@ -87,21 +109,43 @@ impl Bins {
     /// Returns the number that stands for a bin.
     pub fn written(&self, id: u32) -> String {
         match self.centers.get(id as usize) {
-            Some(center) => shortest(*center),
+            Some(&center) => {
+                // As precise as the edges, and in the same bin when it is read again.
+                let edges = [(id as usize).checked_sub(1), Some(id as usize)].into_iter().flatten();
+                let digits =
+                    edges.filter(|&edge| edge < self.edges.len()).map(|edge| self.digits(edge)).max();
+                let is_in_bin = |text: &String| text.parse().is_ok_and(|number| self.of(number) == id);
+                let texts = (digits.unwrap_or(MIN_DIGITS)..MAX_DIGITS).map(|digits| rounded(center, digits));
+                texts.into_iter().find(is_in_bin).unwrap_or_else(|| rounded(center, MAX_DIGITS))
+            }
             None => self.name(id),
         }
+    }
+
+    /// Returns the number of significant digits with which an edge differs from its neighbours, at least four.
+    fn digits(&self, at: usize) -> usize {
+        let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+        let others: Vec<f64> = neighbours.filter_map(|other| self.edges.get(other).copied()).collect();
+        let are_enough = |&digits: &usize| {
+            let text = rounded(self.edges[at], digits);
+            others.iter().all(|&other| rounded(other, digits) != text)
+        };
+        (MIN_DIGITS..MAX_DIGITS).find(are_enough).unwrap_or(MAX_DIGITS)
+    }
+
+    fn edge(&self, at: usize) -> String {
+        rounded(self.edges[at], self.digits(at))
     }
 
     /// Returns the range of a bin, such as `1.5–2`.
     pub fn label(&self, id: u32) -> String {
         let index = id as usize;
-        let edge = |at: usize| shortest(self.edges[at]);
         match (index < self.centers.len(), self.edges.len()) {
             (false, _) => self.name(id),
             (true, 0) => self.written(id),
-            (true, _) if index == 0 => format!("<{}", edge(0)),
-            (true, last) if index == last => format!("≥{}", edge(last - 1)),
-            (true, _) => format!("{}–{}", edge(index - 1), edge(index)),
+            (true, _) if index == 0 => format!("<{}", self.edge(0)),
+            (true, last) if index == last => format!("≥{}", self.edge(last - 1)),
+            (true, _) => format!("{}–{}", self.edge(index - 1), self.edge(index)),
         }
     }
 
@@ -111,9 +155,13 @@ impl Bins {
     }
 }
 
-/// Writes a number with up to four significant digits.
-fn shortest(number: f64) -> String {
-    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
+/// The numbers of significant digits of written numbers.
+const MIN_DIGITS: usize = 4;
+const MAX_DIGITS: usize = 17;
+
+/// Writes a number with up to `digits` significant digits.
+fn rounded(number: f64, digits: usize) -> String {
+    let rounded: f64 = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
     match rounded.abs() {
         0.0 => "0".to_string(),
         1e-4..1e7 => rounded.to_string(),
@@ -128,7 +176,7 @@ mod tests {
     #[test]
     fn numbers_become_bins_and_back() {
         let numbers = [1.0, 2.0, 3.0, 10.0, 11.0, 12.0];
-        let vocabulary = Vocabulary::bins(vec![2.5, 10.5], &numbers, true).unwrap();
+        let vocabulary = Vocabulary::bins(vec![2.5, 10.5], &numbers, true, BinsOf::default()).unwrap();
         assert_eq!(vocabulary.encode("0 2.5 10 10.5 1e9 <end>").unwrap(), [0, 1, 1, 2, 2, 3]);
         assert_eq!(vocabulary.decode(&[0, 1, 2, 3]), "2 10 12 <end>");
         assert_eq!([0, 1, 2, 3].map(|id| vocabulary.token(id)), ["<2.5", "2.5–10.5", "≥10.5", "<end>"]);
@@ -142,7 +190,17 @@ mod tests {
 
     #[test]
     fn numbers_are_written_briefly() {
-        let written = [0.0, 1.0 / 3.0, -1_234.567, 1e9, 2.5e-9].map(shortest);
+        let written = [0.0, 1.0 / 3.0, -1_234.567, 1e9, 2.5e-9].map(|number| rounded(number, MIN_DIGITS));
         assert_eq!(written, ["0", "0.3333", "-1235", "1e9", "2.5e-9"]);
+    }
+
+    #[test]
+    fn close_numbers_are_written_with_enough_digits() {
+        let numbers = [101_300.5, 101_300.75, 101_301.25, 101_302.0];
+        let edges = vec![101_300.6, 101_301.0, 101_301.5];
+        let vocabulary = Vocabulary::bins(edges, &numbers, false, BinsOf::default()).unwrap();
+        let labels = [0, 1, 2, 3].map(|id| vocabulary.token(id));
+        assert_eq!(labels, ["<101300.6", "101300.6–101301", "101301–101302", "≥101302"]);
+        assert_eq!(vocabulary.encode(&vocabulary.decode(&[0, 1, 2, 3])).unwrap(), [0, 1, 2, 3]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::number_format::unpadded;
 use super::{Kind, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, panic_message};
@@ -23,13 +24,16 @@ impl Vocabulary {
     }
 
     /// Encodes a complete text: like [`encode`](Self::encode), with the tokens that a tokenizer adds before and after
-    /// it.
+    /// it, unless the text already begins with the former.
     ///
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
         let [before, after] = self.added_tokens();
-        Ok([before, &self.encode(text)?, after].concat())
+        let ids = self.encode(text)?;
+        // A text that a chat template wrote may contain the begin token already.
+        let before = if ids.starts_with(before) { &[] } else { before };
+        Ok([before, &ids, after].concat())
     }
 
     /// Returns the tokens that are added before and after a complete text: by a tokenizer, or the end token of the
@@ -154,7 +158,7 @@ impl Vocabulary {
                 Some(index) => Some((integers + index) as u32),
                 None => word.parse().ok().filter(|&id: &u32| (id as usize) < *integers),
             },
-            Kind::Symbols { ids, .. } => ids.get(word).copied(),
+            Kind::Symbols { ids, end, .. } => ids.get(word).copied().or_else(|| unpadded(ids, *end, word)),
             Kind::Bins(bins) => bins.word(word),
             Kind::Characters { .. } | Kind::Tokenizer(_) => None,
         }

@@ -6,6 +6,7 @@ mod cuts;
 mod declared;
 mod end;
 mod limits;
+mod number_format;
 mod phrases;
 mod stored;
 mod tokenizer;
@@ -20,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::bins::Bins;
+pub(in crate::data) use self::bins::BinsOf;
 use self::declared::Declared;
+pub(in crate::data) use self::number_format::NumberFormat;
 use self::phrases::Phrases;
 use self::stored::Stored;
 use self::tokenizer::{TextTokenizer, not_a_tokenizer};
@@ -254,6 +257,14 @@ impl Vocabulary {
     /// Returns true if the ids represent bins of numbers.
     pub fn is_bins(&self) -> bool {
         matches!(&*self.0, Kind::Bins(_))
+    }
+
+    /// Returns how the numbers of the bins were read; `None` if the ids do not represent bins.
+    pub(super) fn bins_of(&self) -> Option<BinsOf> {
+        match &*self.0 {
+            Kind::Bins(bins) => Some(bins.of_numbers),
+            _ => None,
+        }
     }
 
     /// Returns the bin of a number, if the ids represent bins.

@@ -14,10 +14,10 @@ use tokenizers::{
     OffsetType, PreTokenizedString, PreTokenizer, Token, Tokenizer,
 };
 
-use super::Vocabulary;
 use super::cuts::Cuts;
 use super::end::TextEnd;
 use super::limits;
+use super::{END, Vocabulary};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
@@ -119,6 +119,10 @@ impl TextTokenizer {
         })?;
         limits::check(&json)?;
         let added_tokens = added_tokens(&tokenizer)?;
+        // A vocabulary of the texts of a table has special tokens of its own, which never occur within a text.
+        if tokenizer.token_to_id(END).is_some_and(|end| added_tokens[0] == [end]) {
+            tokenizer.set_encode_special_tokens(true);
+        }
         if let Some(&id) = added_tokens.iter().flatten().find(|&&id| id as usize >= size) {
             return Err(Error::Input(format!(
                 "the tokenizer's post_processor adds the token {id} to a text, but ids run from 0 to \

@@ -1,4 +1,5 @@
-//! Vocabularies of the texts in a table: words or byte pairs, with special tokens that delimit the texts.
+//! Vocabularies of the texts in a table: words or byte pairs, with special tokens that delimit the texts; and the encoding
+//! of texts that consist of several parts.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -59,6 +60,11 @@ impl Vocabulary {
         self.notation() != super::Notation::Words && self.special(END).is_some()
     }
 
+    /// Returns true for the vocabulary of pairs of texts, which have a separator.
+    pub fn is_of_pairs(&self) -> bool {
+        self.is_of_texts() && self.special(SEPARATOR).is_some()
+    }
+
     /// Returns an encoded prompt as the model read it in training: the source of a pair with its separator, or the user's
     /// turn of a conversation up to the answer. Other vocabularies keep the prompt.
     pub fn as_question(&self, prompt: &[u32]) -> Vec<u32> {
@@ -75,6 +81,37 @@ impl Vocabulary {
             }
             _ => prompt.to_vec(),
         }
+    }
+
+    /// Encodes adjacent parts of a text, and returns the ids of each part. A tokenizer reads the text as a whole; a token
+    /// across a boundary belongs to the part in which it ends.
+    ///
+    /// # Errors
+    /// Returns the errors of [`encode`](Self::encode).
+    pub(in crate::data) fn encode_parts(&self, parts: &[&str]) -> Result<Vec<Vec<u32>>> {
+        let super::Kind::Tokenizer(tokenizer) = &*self.0 else {
+            return parts.iter().map(|part| self.encode(part)).collect();
+        };
+        let text = parts.concat();
+        let ids = self.encode(&text)?;
+        if parts.len() == 1 {
+            return Ok(vec![ids]);
+        }
+        // The ids are those of `encode`, so the library succeeds.
+        let encoding =
+            tokenizer.tokenizer.encode(text, false).map_err(|error| Error::Input(error.to_string()))?;
+        let ends: Vec<usize> = parts
+            .iter()
+            .scan(0, |end, part| {
+                *end += part.len();
+                Some(*end)
+            })
+            .collect();
+        let mut divided = vec![Vec::new(); parts.len()];
+        for (&id, &(_, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+            divided[ends.partition_point(|&part_end| part_end < end).min(parts.len() - 1)].push(id);
+        }
+        Ok(divided)
     }
 
     /// Returns the id of a special token.

@@ -34,16 +34,8 @@ const FORMATS: [(&[u8], &str, Remedy); 25] = [
         format!("unpack it with `unzip {} -d {}`", names.file, names.with("unzipped"))
     }),
     (b"%PDF-", "PDF", |names| format!("convert it with `pdftotext {} {}`", names.file, names.with("txt"))),
-    (b"PAR1", "Parquet", |names| {
-        let [file, csv] = [&names.file, &names.with("csv")];
-        let read = "import sys, pandas; pandas.read_parquet(sys.argv[1]).to_csv(sys.argv[2], index=False)";
-        format!("convert it with `python3 -c '{read}' {file} {csv}`")
-    }),
-    (b"ARROW1", "Arrow", |names| {
-        let [file, csv] = [&names.file, &names.with("csv")];
-        let read = "import sys, pandas; pandas.read_feather(sys.argv[1]).to_csv(sys.argv[2], index=False)";
-        format!("convert it with `python3 -c '{read}' {file} {csv}`")
-    }),
+    (b"PAR1", "Parquet", |names| columnar("pandas.read_parquet(sys.argv[1])", names)),
+    (b"ARROW1", "Arrow", |names| columnar("pandas.read_feather(sys.argv[1])", names)),
     (b"\x80\x02", "a Python pickle", |_| PICKLE.into()),
     (b"\x80\x03", "a Python pickle", |_| PICKLE.into()),
     (b"\x80\x04\x95", "a Python pickle", |_| PICKLE.into()),
@@ -82,6 +74,11 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     if head.starts_with(b"PK\x03\x04") && is_office {
         return Some(("an Excel or Word file".into(), OFFICE.into()));
     }
+    // The continuation marker of the streaming format of Arrow, and the size of its schema.
+    if word(0) == Some(u32::MAX) && word(4).is_some_and(|size| (1..1 << 24).contains(&size)) {
+        let read = "pyarrow.ipc.open_stream(sys.argv[1]).read_pandas()";
+        return Some(("Arrow".into(), columnar(read, names)));
+    }
     // A header of 256 integers, of which the first is the magic number, then the ids.
     let bits = match word(0) {
         Some(20_240_520) => 16,
@@ -110,6 +107,20 @@ fn array(head: &[u8]) -> Option<(String, String)> {
         _ => "write its values as a table or a text file".into(),
     };
     Some(("a NumPy array".into(), remedy))
+}
+
+/// Returns the remedy for a columnar file, which only builds with the feature `parquet` read, and only as a table.
+fn columnar(read: &str, names: &Names) -> String {
+    if cfg!(feature = "parquet") {
+        return "pass it as a file, with `data.source` = \"table\"".into();
+    }
+    let read = format!("import sys, pandas, pyarrow; {read}.to_csv(sys.argv[2], index=False)");
+    format!(
+        "build the program with `cargo build --release --features parquet` to read it, or convert it with \
+         `python3 -c '{read}' {} {}`",
+        names.file,
+        names.with("csv")
+    )
 }
 
 fn unpack(command: &str, names: &Names) -> String {

@@ -60,7 +60,9 @@ fn binary_formats_are_recognised() {
             b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (50, 6), }".to_vec(),
             "a NumPy array; read its ids with --set data.source=array",
         ),
-        (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet; convert it with `python3"),
+        (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet; "),
+        (b"ARROW1\0\0\xff\xff\xff\xff".to_vec(), "Arrow; "),
+        (b"\xff\xff\xff\xff\x18\x01\0\0".to_vec(), "Arrow; "),
     ];
     for (bytes, expected) in cases {
         let message = message("a.bin", &bytes);
@@ -121,4 +123,17 @@ fn single_byte_encodings_are_guessed_by_language() {
 fn a_path_is_quoted_for_a_shell() {
     let words = ["a.txt", "-a", "it's here", "$(x)"].map(|path| quoted(Path::new(path)));
     assert_eq!(words, ["a.txt", "./-a", r"'it'\''s here'", "'$(x)'"]);
+}
+
+#[test]
+fn columnar_files_name_the_build_that_reads_them() {
+    let message = message("a.parquet", b"PAR1\x15\x04\x15\x00");
+    let expected = match cfg!(feature = "parquet") {
+        true => "Parquet; pass it as a file, with `data.source` = \"table\"",
+        false => {
+            "Parquet; build the program with `cargo build --release --features parquet` to read it, or convert it \
+             with `python3 -c 'import sys, pandas, pyarrow; pandas.read_parquet(sys.argv[1])"
+        }
+    };
+    assert!(message.contains(expected), "{message}");
 }

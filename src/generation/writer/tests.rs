@@ -190,7 +190,7 @@ fn separate_documents_restart_the_context() {
         max_new: 40,
         samples: 3,
         alternatives: Some(1),
-        documents: Documents::Separate,
+        texts: TextEnds { documents: Documents::Separate, tokens: None },
         ignore_end: true,
         ..Options::default()
     };
@@ -203,7 +203,7 @@ fn separate_documents_restart_the_context() {
         let short = Options { max_new: 3, ..options.clone() };
         let alone = continued(&[4, 2], &short);
         assert_eq!(continued(&[3, 1, end, 4, 2], &short), alone, "{position:?}");
-        let joined = Options { documents: Documents::Joined, ..short };
+        let joined = Options { texts: TextEnds::default(), ..short };
         assert_ne!(continued(&[3, 1, end, 4, 2], &joined), alone, "{position:?}");
         let cached = continued(&[3, 1, end, 4], &options);
         let uncached = continued(&[3, 1, end, 4], &Options { cache: false, ..options.clone() });

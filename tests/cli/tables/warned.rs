@@ -209,6 +209,41 @@ fn skipped_values_of_a_table_are_reported() {
 }
 
 #[test]
+fn a_column_that_identifies_the_rows_is_reported() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let rows = |id: fn(usize) -> usize| {
+        (0..60).map(|row| format!("{},{},{},{}\n", id(row), row % 5, row % 3, row % 7)).collect::<String>()
+    };
+    let reported = |text: &str| {
+        fs::write(folder.join("a.csv"), text).unwrap();
+        let read = described(folder, "a.csv", &[]);
+        let warnings = read["warnings"].as_array().unwrap().iter();
+        let found = warnings
+            .filter_map(serde_json::Value::as_str)
+            .find(|it| it.contains("is read as the first token"));
+        found.map(str::to_string)
+    };
+    for (text, key) in [
+        (format!("user_id,a,b,c\n{}", rows(|row| 1000 + 37 * row % 61)), "data.ignore_columns=[\"user_id\"]"),
+        (rows(|row| row + 1), "data.ignore_columns=[1]"),
+    ] {
+        let warning = reported(&text).unwrap();
+        assert!(warning.ends_with(&key.replace('=', "` = ").replace("data.", "`data.")), "{warning}");
+        // The advice succeeds.
+        let read = described(folder, "a.csv", &[key]);
+        assert_eq!((&read["vocab"], warns(&read, "as the first token")), (&json!(7), false), "{read}");
+    }
+    for text in [
+        format!("id,a,b,c\n{}", rows(|row| row % 30)),
+        format!("x,a,b,c\n{}", rows(|row| 2 * row)),
+        rows(|row| row / 2),
+    ] {
+        assert_eq!(reported(&text), None, "{text}");
+    }
+}
+
+#[test]
 fn rows_of_unusual_length_are_reported() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();

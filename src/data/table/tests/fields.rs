@@ -47,6 +47,10 @@ fn rows_of_a_group_form_one_sequence() {
         all(&in_file_order),
         ["start [pay] [check it] [<end>]", "check it [start] [<end>]", "start [pay] [<end>]"]
     );
+    let drawn = |split| load(&DataConfig { split, ..config.clone() }, 0).unwrap().fingerprint();
+    assert_eq!(drawn(RowSplit::Group), drawn(RowSplit::Auto));
+    let without = DataConfig { split: RowSplit::Group, column: column("activity"), ..file.config() };
+    assert!(load(&without, 0).unwrap_err().to_string().contains("set `data.group_by` to the column"));
     let config = DataConfig { order_by: column("time"), ..config };
     let ordered = ["start [check it] [pay] [<end>]", "start [check it] [<end>]", "start [pay] [<end>]"];
     assert_eq!(all(&config), ordered);
@@ -242,7 +246,7 @@ fn labels_mask_their_targets() {
         {\"input_ids\": [5, 6, 9], \"labels\": [5, 6, 9]}\n";
     let file = File::new("prepared.jsonl", text);
     let config = DataConfig { column: column("input_ids"), values: Values::Integers, ..file.config() };
-    assert_eq!(all(&config), ["5 6 [7] [8] [<end>]", "5 [6] [9] [<end>]"]);
+    assert_eq!(all(&config), ["5 6 [7] [8]", "5 [6] [9]"]);
     let other = File::new("prepared.jsonl", text.replace("-100, 7", "-100, 6"));
     let config = DataConfig { path: other.config().path, ..config };
     assert!(load(&config, 0).unwrap_err().to_string().contains("has a field `labels`"));

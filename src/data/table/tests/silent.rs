@@ -1,0 +1,216 @@
+//! Tests that data is read right or refused where a wrong reading would go unnoticed.
+
+use super::*;
+use crate::data::config::{Quotes, Tokens};
+
+/// Sets keys of a config.
+type Change = fn(DataConfig) -> DataConfig;
+
+fn column(name: &str) -> Column {
+    Column::Name(name.into())
+}
+
+/// Returns all sequences of a dataset as text, those for validation last.
+fn sequences(dataset: &Dataset) -> Vec<String> {
+    let of = |set: &Sequences| {
+        (0..set.len()).map(|row| dataset.vocabulary.decode(&set.sample(row).1)).collect::<Vec<_>>()
+    };
+    [of(&dataset.train), of(&dataset.valid)].concat()
+}
+
+fn guesses(dataset: &Dataset) -> String {
+    dataset.table.as_ref().unwrap().guesses.join("\n")
+}
+
+#[test]
+fn quotations_in_tabbed_texts_keep_their_quotes() {
+    let pairs = |file: &File| DataConfig {
+        source_column: column("en"),
+        target_column: column("de"),
+        ..file.config()
+    };
+    let texts = |dataset: &Dataset| sequences(dataset).concat().replace("<sep>", "|").replace("<end>", " ");
+    let quoted = File::new("a.tsv", "en\tde\n\"Hi,\" he said.\t\"Hallo\", sagt er.\nNo.\tNein.\n");
+    let dataset = load(&pairs(&quoted), 0).unwrap();
+    assert_eq!(texts(&dataset), " \"Hi,\" he said.|\"Hallo\", sagt er.  No.|Nein. ");
+    assert!(guesses(&dataset).contains("line 2 has text after a closing quote"), "{}", guesses(&dataset));
+    // The lines have the same number of values without the quotes, which would enclose a tab and line breaks.
+    let spanning = File::new("a.tsv", "en\tde\n\"Hi\tHallo\nI go.\tIch gehe.\nBye\"\tAde\n");
+    let dataset = load(&pairs(&spanning), 0).unwrap();
+    assert_eq!(texts(&dataset), " \"Hi|Hallo  I go.|Ich gehe.  Bye\"|Ade ");
+    assert!(guesses(&dataset).contains("set `data.quotes` = true"), "{}", guesses(&dataset));
+    let enclosed = DataConfig { quotes: Quotes::Given(true), ..pairs(&spanning) };
+    assert!(load(&enclosed, 0).unwrap_err().to_string().contains("has 1 sequence"));
+    // Quotes that enclose values, as in CSV.
+    let regular = File::new("a.csv", "en,de\n\"Hi, you\",\"say \"\"Hallo\"\"\"\n\"two\nlines\",zwei\n");
+    let dataset = load(&pairs(&regular), 0).unwrap();
+    assert_eq!(texts(&dataset), " Hi, you|say \"Hallo\"  two\nlines|zwei ");
+    let misplaced = File::new("a.csv", "en,de\n\"Hi,\" he said.,Hallo\nx,y,z\n");
+    assert_eq!(
+        misplaced.problem(pairs(&misplaced)),
+        "FILE:2: has text after a closing quote, or a quote that is never closed; write two quotes for each quote within \
+         a value, or set `data.quotes` = false if quotes are part of the values"
+    );
+}
+
+#[test]
+fn lines_of_texts_are_read_whole() {
+    let lines = File::new("names.txt", "emma\nzoe van dyk\nC1=C, O|N\n");
+    let config = DataConfig { tokens: Tokens::Characters, ..lines.config() };
+    let dataset = load(&config, 0).unwrap();
+    assert_eq!(sequences(&dataset).concat().replace("<end>", "/"), "/emma//zoe van dyk//C1=C, O|N/");
+    assert_eq!(dataset.table.unwrap().format, "lines");
+    let table = File::new("names.csv", "emma\nZoe, Jr.\nava\nmia\nliam\n");
+    let config = DataConfig { path: table.config().path, ..config };
+    let problem = table.problem(config);
+    assert!(problem.starts_with("FILE:2: has 2 values, but each line must be one text"), "{problem}");
+}
+
+#[test]
+fn numbers_are_read_again_as_in_training() {
+    let numbers = |text: &dyn Fn(usize) -> String| (0..60).map(text).collect::<String>();
+    let decimal = numbers(&|row| format!("{},{}\n", row * row % 19, row % 7));
+    for (text, difference) in
+        [(decimal.as_str(), false), (&decimal, true), ("1\n5\n2\n8\n3\n9\n4\n7\n", true)]
+    {
+        let file = File::new("a.tsv", text);
+        let config = DataConfig { column: Column::Number(1), bins: 4, difference, ..file.config() };
+        let dataset = load(&config, 0).unwrap();
+        let again = load_with(&config, 0, &dataset.vocabulary).unwrap();
+        assert_eq!(again.fingerprint(), dataset.fingerprint(), "{text}");
+        // The vocabulary records how the numbers were read.
+        let other = DataConfig { bins: 0, difference: false, ..config };
+        assert_eq!(load_with(&other, 0, &dataset.vocabulary).unwrap().fingerprint(), dataset.fingerprint());
+    }
+    let plain = File::new("a.csv", "1\n5\n2\n8\n3\n9\n4\n7\n");
+    let config = DataConfig { column: Column::Number(1), bins: 3, ..plain.config() };
+    let vocabulary = load(&config, 0).unwrap().vocabulary;
+    let changes = DataConfig { difference: true, ..config };
+    let error = load_with(&changes, 0, &vocabulary).unwrap_err().to_string();
+    assert!(error.starts_with("`data.difference` = true reads changes, but the weights"), "{error}");
+    // Groups of a single number have no change, and are no part of any count.
+    let groups = File::new("g.csv", "c,v\n1,5\n2,1\n2,4\n2,9\n3,2\n3,7\n4,1\n4,3\n");
+    let config = DataConfig {
+        column: column("v"),
+        group_by: column("c"),
+        bins: 2,
+        difference: true,
+        ..groups.config()
+    };
+    let dataset = load(&config, 0).unwrap();
+    assert_eq!(dataset.train.targets() + dataset.valid.targets(), 4);
+    assert!(guesses(&dataset).contains("line 2 has a single number, so it has no change and is left out"));
+}
+
+#[test]
+fn zero_padded_integers_are_read_again_as_symbols() {
+    let file = File::new("a.csv", "0274330,0796635\n0807550,0274330\n+0084483,0796635\n0807550,0084483\n");
+    let dataset = load(&file.config(), 0).unwrap();
+    assert_eq!(dataset.vocabulary.size(), 4);
+    let again = load_with(&file.config(), 0, &dataset.vocabulary).unwrap();
+    assert_eq!(again.fingerprint(), dataset.fingerprint());
+    assert_eq!(
+        dataset.vocabulary.encode("0796635 84483").unwrap(),
+        dataset.vocabulary.encode("796635 +84483").unwrap()
+    );
+}
+
+#[test]
+fn columns_of_other_files_follow_their_names() {
+    let file = File::new("a.csv", "t,a,b,c\n9,x,1,p\n8,y,2,q\n7,x,2,p\n6,y,1,q\n");
+    let other = File::new("b.csv", "c,b,t,a\np,1,9,x\nq,2,8,y\np,2,7,x\nq,1,6,y\n");
+    let change: [Change; 3] = [
+        |config| DataConfig { ignore_columns: vec![column("t")], ..config },
+        |config| DataConfig { columns: vec![Column::Number(2), Column::Number(4)], ..config },
+        |config| DataConfig { group_by: Column::Number(2), column: Column::Number(3), ..config },
+    ];
+    for change in change {
+        let dataset = load(&change(file.config()), 0).unwrap();
+        let again = load_with(&change(other.config()), 0, &dataset.vocabulary).unwrap();
+        assert_eq!(again.fingerprint(), dataset.fingerprint(), "{:?}", sequences(&again));
+    }
+    let folder = File::new("a.csv", "t,a,b\n9,x,1\n8,y,2\n");
+    std::fs::write(folder.0.path().join("b.csv"), "b,a,t\n1,y,7\n2,x,6\n").unwrap();
+    let config = DataConfig { ignore_columns: vec![column("t")], ..folder.config() };
+    let dataset = load(&DataConfig { path: folder.0.path().into(), ..config }, 0).unwrap();
+    assert_eq!(sequences(&dataset), ["x 1", "y 2", "y 1", "x 2"]);
+    assert_eq!(dataset.table.unwrap().header.clone().unwrap(), ["t", "a", "b"]);
+}
+
+#[test]
+fn weights_beside_any_kind_of_record_are_refused() {
+    let line = |record: &str| format!("{record}\n").repeat(4);
+    let texts = |config| DataConfig { tokens: Tokens::Characters, column: column("text"), ..config };
+    let groups = |config| DataConfig { group_by: column("c"), column: column("x"), ..config };
+    let several = |config| DataConfig { columns: vec![column("a"), column("b")], ..config };
+    let cases: [(&str, &str, Change, &str); 6] = [
+        (
+            "a.jsonl",
+            "{\"prompt\": \"a\", \"completion\": \"xy\", \"loss_mask\": [0, 0]}",
+            |config| config,
+            "loss_mask",
+        ),
+        (
+            "a.jsonl",
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}",
+            |config| config,
+            "weight",
+        ),
+        ("a.jsonl", "{\"text\": \"ab\", \"loss_mask\": [0, 1]}", texts, "loss_mask"),
+        ("a.jsonl", "{\"c\": 1, \"x\": 2, \"weight\": 0.5}", groups, "weight"),
+        ("a.jsonl", "{\"a\": 1, \"b\": 2, \"weights\": [0, 1]}", several, "weights"),
+        ("a.csv", "a,b,loss_mask\n1,2,0", several, "loss_mask"),
+    ];
+    for (name, record, change, field) in cases {
+        let file = File::new(name, line(record));
+        let problem = file.problem(change(file.config()));
+        assert!(problem.contains(&format!("has a field `{field}`")), "{record}: {problem}");
+    }
+}
+
+#[test]
+fn special_tokens_within_texts_are_text() {
+    let text = "{\"prompt\": \"tag a\", \"completion\": \"<sep> and <end> of a\"}\n".repeat(8);
+    for tokens in [Tokens::Words, Tokens::Bpe, Tokens::Characters] {
+        let file = File::new("a.jsonl", &text);
+        // The objects are pairs with any tokens, and messages beside them are conversations.
+        let dataset = load(&DataConfig { tokens: tokens.clone(), ..file.config() }, 0).unwrap();
+        let (_, ids) = dataset.train.sample(0);
+        let count = |name| ids.iter().filter(|&&id| dataset.vocabulary.token(id) == name).count();
+        assert_eq!((count("<sep>"), count("<end>")), (1, 2), "{tokens}: {:?}", sequences(&dataset));
+        let stored = serde_json::to_string(&dataset.vocabulary).unwrap();
+        let read: Vocabulary = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read.encode("<end> of").unwrap(), dataset.vocabulary.encode("<end> of").unwrap());
+    }
+    let both = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"prompt\": \"P\", \"completion\": \"C\"}\n";
+    let file = File::new("a.jsonl", both.repeat(4));
+    let dataset = load(&file.config(), 0).unwrap();
+    assert!(!guesses(&dataset).contains("are read as pairs"), "{}", guesses(&dataset));
+}
+
+#[test]
+fn sequences_without_targets_are_left_out() {
+    let asked = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+    let answered = asked.replace("user", "assistant");
+    let file = File::new("a.jsonl", format!("{asked}{}", answered.repeat(4)));
+    let dataset = load(&file.config(), 0).unwrap();
+    assert_eq!((dataset.train.len(), dataset.valid.len()), (2, 2));
+    assert!(
+        guesses(&dataset).contains("line 1 has no target that counts in the loss"),
+        "{}",
+        guesses(&dataset)
+    );
+    let none = File::new("a.jsonl", asked.repeat(4));
+    assert!(none.problem(none.config()).contains("has no target that counts in the loss in one of the sets"));
+}
+
+#[test]
+fn arrays_in_one_of_several_fields_are_refused() {
+    let file = File::new("a.jsonl", "{\"c\": 1, \"x\": [\"B\", \"Q\"]}\n{\"c\": 1, \"x\": [\"B Q\"]}\n");
+    let config = DataConfig { group_by: column("c"), column: column("x"), ..file.config() };
+    assert!(
+        file.problem(config).starts_with("FILE:1: has an array in `x`, but each field is one value here")
+    );
+    let zero = DataConfig { columns: vec![Column::Number(0)], ..file.config() };
+    assert!(file.problem(zero).ends_with("is not the number of a column; columns are numbered from 1"));
+}

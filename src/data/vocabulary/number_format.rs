@@ -1,0 +1,91 @@
+//! The formats of numbers in tables.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The format of the numbers of a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::data) enum NumberFormat {
+    /// `1234.5`
+    #[default]
+    Plain,
+    /// `1234,5` or `1.234,5`
+    DecimalComma,
+    /// `1,234.5`
+    ThousandsComma,
+}
+
+impl NumberFormat {
+    /// Returns the format that all values have; plain numbers are preferred. `None` if some value is not a number.
+    pub fn of<'v>(values: impl Iterator<Item = &'v str> + Clone) -> Option<Self> {
+        let fits = |format: &Self| values.clone().all(|value| format.parse(value).is_some());
+        [Self::Plain, Self::ThousandsComma, Self::DecimalComma].into_iter().find(fits)
+    }
+
+    /// Parses a finite number.
+    pub fn parse(self, value: &str) -> Option<f64> {
+        let number = match self {
+            Self::Plain => value.to_string(),
+            Self::ThousandsComma => without_groups(value, ',', '.')?,
+            Self::DecimalComma => without_groups(value, '.', ',')?.replace(',', "."),
+        };
+        number.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// Returns the name of the format for a notice.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain numbers",
+            Self::DecimalComma => "numbers with a decimal comma, and points between thousands",
+            Self::ThousandsComma => "numbers with commas between thousands",
+        }
+    }
+}
+
+/// Returns the id of an integer with leading zeros or a plus sign, without which a table of integers was read. `None` if
+/// other symbols than integers have ids.
+pub(super) fn unpadded(ids: &HashMap<String, u32>, end: Option<u32>, word: &str) -> Option<u32> {
+    let plain = |word: &str| Some(word.parse::<u64>().ok()?.to_string());
+    let is_integer =
+        |(symbol, id): (&String, &u32)| Some(*id) == end || plain(symbol).as_ref() == Some(symbol);
+    ids.get(&plain(word)?).copied().filter(|_| ids.iter().all(is_integer))
+}
+
+/// Returns a number without the separators between its groups of three digits; `None` if a group has another size.
+fn without_groups(value: &str, separator: char, decimal: char) -> Option<String> {
+    let (integer, fraction) = match value.split_once(decimal) {
+        Some((integer, fraction)) => (integer, Some(fraction)),
+        None => (value, None),
+    };
+    let digits = integer.trim_start_matches(['-', '+']);
+    let mut groups = digits.split(separator);
+    let first = groups.next()?;
+    let has_groups = first.len() < digits.len();
+    let is_whole = !has_groups || first.len() <= 3 && groups.all(|group| group.len() == 3);
+    let is_number = !first.is_empty() && !fraction.is_some_and(|fraction| fraction.contains(separator));
+    (is_whole && is_number).then(|| {
+        let integer: String = integer.chars().filter(|&character| character != separator).collect();
+        fraction.map_or(integer.clone(), |fraction| format!("{integer}{decimal}{fraction}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_must_fit_all_values() {
+        let of = |values: &[&'static str]| NumberFormat::of(values.iter().copied());
+        assert_eq!(of(&["1", "2.5", "-3e4"]), Some(NumberFormat::Plain));
+        assert_eq!(of(&["1,234.5", "12", "1,234,567"]), Some(NumberFormat::ThousandsComma));
+        assert_eq!(of(&["1,5", "1.234,25", "-7"]), Some(NumberFormat::DecimalComma));
+        assert_eq!(of(&["1,5", "1.5"]), None, "the two readings contradict each other");
+        assert_eq!(of(&["1", "n/a"]), None);
+        let parse = |format: NumberFormat, value| format.parse(value);
+        assert_eq!(parse(NumberFormat::DecimalComma, "1.234,25"), Some(1_234.25));
+        assert_eq!(parse(NumberFormat::ThousandsComma, "-1,234,567.5"), Some(-1_234_567.5));
+        assert_eq!(parse(NumberFormat::ThousandsComma, "12,34"), None);
+    }
+}

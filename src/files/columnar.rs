@@ -1,0 +1,206 @@
+//! Reads Parquet and Arrow files as JSON Lines, with one object per row.
+//!
+//! Arrow files are recognised in both of their formats: the file format, also called Feather, and the streaming format,
+//! which Hugging Face's `save_to_disk` writes.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_json::WriterBuilder;
+use arrow_json::writer::LineDelimited;
+use arrow_schema::{ArrowError, DataType};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::input::MAX_STREAM_BYTES;
+use crate::error::{Error, Result, panic_message};
+
+/// The timestamps of rows, in ISO 8601.
+const TIMESTAMP: &str = "%Y-%m-%dT%H:%M:%S%.f";
+const TIMESTAMP_WITH_ZONE: &str = "%Y-%m-%dT%H:%M:%S%.f%:z";
+
+/// A table of columns.
+#[derive(Debug)]
+pub struct Columnar {
+    /// The format, `parquet` or `arrow`.
+    pub format: &'static str,
+    /// The rows, in JSON Lines. Null values are written as `null`.
+    pub lines: String,
+}
+
+type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
+
+impl Columnar {
+    /// Reads the regular file at `path` if its first bytes are those of Parquet or Arrow.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, is damaged, or holds more than 1 GiB as JSON Lines.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let failed = |error| Error::io("read", path, error);
+        let mut file = File::open(path).map_err(failed)?;
+        let mut head = Vec::new();
+        file.by_ref().take(8).read_to_end(&mut head).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let (format, name) = match head.as_slice() {
+            [b'P', b'A', b'R', b'1', ..] => ("parquet", "Parquet"),
+            [b'A', b'R', b'R', b'O', b'W', b'1', ..] => ("arrow", "Arrow"),
+            // A message without a continuation marker would begin like a text, and no current program writes it.
+            [0xff, 0xff, 0xff, 0xff, size @ ..] if size != [0xff; 4] => ("arrow", "Arrow"),
+            _ => return Ok(None),
+        };
+        let is_stream = head.starts_with(&[0xff]);
+        let read = || batches(file, format, is_stream).and_then(|batches| json_lines(batches, path));
+        // Arrow's reader panics over some damaged files.
+        let problem = match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(Ok(lines)) => return Ok(Some(Self { format, lines: lines? })),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic_message(panic.as_ref()).to_string(),
+        };
+        let problem = format!("is not a complete {name} file: {problem}; write or download it again");
+        Err(Error::file(path, problem))
+    }
+}
+
+/// Opens the batches of a file.
+fn batches(file: File, format: &str, is_stream: bool) -> Result<Batches, ArrowError> {
+    Ok(match format {
+        "parquet" => Box::new(ParquetRecordBatchReaderBuilder::try_new(file)?.build()?),
+        _ if is_stream => Box::new(StreamReader::try_new(BufReader::new(file), None)?),
+        _ => Box::new(FileReader::try_new(BufReader::new(file), None)?),
+    })
+}
+
+/// Returns the rows as JSON Lines. The inner error reports rows that exceed the limit.
+fn json_lines(batches: Batches, path: &Path) -> Result<Result<String>, ArrowError> {
+    let mut lines = Vec::new();
+    let builder = WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .with_timestamp_format(TIMESTAMP.into())
+        .with_timestamp_tz_format(TIMESTAMP_WITH_ZONE.into());
+    for batch in batches {
+        let mut writer = builder.clone().build::<_, LineDelimited>(&mut lines);
+        writer.write(&with_texts(batch?)?)?;
+        writer.finish()?;
+        if lines.len() as u64 > MAX_STREAM_BYTES {
+            let problem = "holds more than 1 GiB as JSON, the limit for tables; write the columns that you need \
+                           to a smaller file";
+            return Ok(Err(Error::file(path, problem)));
+        }
+    }
+    String::from_utf8(lines).map(Ok).map_err(|error| ArrowError::ExternalError(Box::new(error)))
+}
+
+/// Reads columns of bytes as texts, as older programs write them, if they are UTF-8. Other bytes are written in
+/// hexadecimal digits.
+fn with_texts(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let text = |column: &ArrayRef| {
+        let is_bytes = matches!(column.data_type(), DataType::Binary | DataType::LargeBinary);
+        let cast = is_bytes.then(|| arrow_cast::cast(column, &DataType::LargeUtf8).ok()).flatten();
+        // A cast turns invalid values into null.
+        cast.filter(|texts| texts.null_count() == column.null_count()).unwrap_or_else(|| Arc::clone(column))
+    };
+    let schema = batch.schema();
+    let columns = batch.columns().iter().map(text);
+    RecordBatch::try_from_iter(schema.fields().iter().map(|field| field.name()).zip(columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::Int32Type;
+    use arrow_array::{
+        BinaryArray, DictionaryArray, Int64Array, ListArray, StringArray, TimestampMicrosecondArray,
+    };
+    use arrow_ipc::writer::{FileWriter, StreamWriter};
+    use parquet::arrow::ArrowWriter;
+
+    use super::*;
+
+    /// Returns rows with the types that programs write: dictionaries, bytes, large integers, times, lists and nulls.
+    fn batch() -> RecordBatch {
+        let states: DictionaryArray<Int32Type> = ["sun", "rain", "sun"].into_iter().collect();
+        let columns: [(&str, ArrayRef); 6] = [
+            ("id", Arc::new(Int64Array::from(vec![9_007_199_254_740_993, -1, 3]))),
+            ("state", Arc::new(states)),
+            ("name", Arc::new(StringArray::from(vec![Some("A \"b\""), None, Some("\u{1f642}")]))),
+            ("bytes", Arc::new(BinaryArray::from(vec![&b"to be"[..], b"or", b"not"]))),
+            (
+                "time",
+                Arc::new(TimestampMicrosecondArray::from(vec![0, 1_500_000, 2]).with_timezone("+01:00")),
+            ),
+            (
+                "ids",
+                Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>([
+                    Some(vec![Some(1), Some(2)]),
+                    Some(vec![]),
+                    Some(vec![Some(3)]),
+                ])),
+            ),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    /// Returns the rows in each format, with its name.
+    fn files() -> [(&'static str, Vec<u8>); 3] {
+        let (batch, [mut parquet, mut file, mut stream]) = (batch(), [vec![], vec![], vec![]]);
+        let mut writer = ArrowWriter::try_new(&mut parquet, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let mut writer = FileWriter::try_new(&mut file, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let mut writer = StreamWriter::try_new(&mut stream, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        [("parquet", parquet), ("arrow", file), ("arrow", stream)]
+    }
+
+    #[test]
+    fn rows_keep_their_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        for (format, bytes) in files() {
+            std::fs::write(&path, bytes).unwrap();
+            let read = Columnar::read(&path).unwrap().unwrap();
+            assert_eq!(read.format, format);
+            let rows: Vec<serde_json::Value> =
+                read.lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let expected = serde_json::json!([
+                {"id": 9_007_199_254_740_993_i64, "state": "sun", "name": "A \"b\"", "bytes": "to be",
+                 "time": "1970-01-01T01:00:00+01:00", "ids": [1, 2]},
+                {"id": -1, "state": "rain", "name": null, "bytes": "or",
+                 "time": "1970-01-01T01:00:01.500+01:00", "ids": []},
+                {"id": 3, "state": "sun", "name": "\u{1f642}", "bytes": "not",
+                 "time": "1970-01-01T01:00:00.000002+01:00", "ids": [3]},
+            ]);
+            assert_eq!(serde_json::Value::from(rows), expected, "{format}");
+        }
+        std::fs::write(&path, "1,2\n").unwrap();
+        assert!(Columnar::read(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn damaged_files_are_errors_without_panics() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        for (format, bytes) in files() {
+            let mut errors = 0;
+            for at in (8..bytes.len()).step_by(5) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 0x95;
+                std::fs::write(&path, changed).unwrap();
+                errors += usize::from(Columnar::read(&path).is_err());
+                std::fs::write(&path, &bytes[..at]).unwrap();
+                errors += usize::from(Columnar::read(&path).is_err());
+            }
+            assert!(errors > 50, "{format}: {errors}");
+        }
+    }
+}
