@@ -10,7 +10,7 @@ use super::backend::BackendArgs;
 use super::prompt::{encode, encode_part, tokens};
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
-use crate::data::Vocabulary;
+use crate::data::{Notation, Source, Vocabulary};
 use crate::error::{Error, Origin, Result};
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -237,8 +237,11 @@ impl InputArgs {
     ///
     /// # Errors
     /// Returns an error if the input cannot be read, has tokens outside the vocabulary, or lacks a required source.
-    pub fn read(&self, vocabulary: &Vocabulary, architecture: Architecture) -> Result<EncodedInput> {
-        let is_encoder_decoder = architecture == Architecture::EncoderDecoder;
+    pub fn read(&self, vocabulary: &Vocabulary, config: &Config) -> Result<EncodedInput> {
+        let is_encoder_decoder = config.model.architecture == Architecture::EncoderDecoder;
+        // Without columns, a table of objects may hold pairs.
+        let may_be_pairs = config.data.source() == Source::Table && !config.data.column.is_set();
+        let is_of_pairs = vocabulary.is_of_pairs() || vocabulary.notation() == Notation::Text && may_be_pairs;
         let is_part = is_encoder_decoder || self.source.is_some();
         let encode = if is_part { encode_part } else { encode };
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary, encode)?;
@@ -246,20 +249,21 @@ impl InputArgs {
         let problem = match (is_encoder_decoder, source.as_deref()) {
             (_, Some([])) => "--source is empty; pass at least one token",
             (true, None) => "an encoder-decoder answers a source; pass it with --source TEXT",
-            (false, Some(_)) if !vocabulary.is_of_pairs() => {
+            (false, Some(_)) if !is_of_pairs => {
                 "--source has no effect, because this decoder was not trained on pairs; omit it"
             }
             (false, Some(source)) => {
                 // As in training: the source and its separator are read, but are not targets.
-                let [begin, _] = vocabulary.added_tokens();
-                let question = vocabulary.as_question(&[begin, source].concat());
+                let (question, tokens) = match (&self.source, &self.text) {
+                    (Some(source), Some(text)) => vocabulary.pair(source, text)?,
+                    _ => (vocabulary.question(source)?, tokens),
+                };
+                if tokens.is_empty() {
+                    return Err(Error::Input("the answer is empty; pass at least one token".into()));
+                }
                 let answer = question.len();
-                return Ok(EncodedInput {
-                    tokens: [question, tokens].concat(),
-                    start: None,
-                    source: None,
-                    answer,
-                });
+                let tokens = [question, tokens].concat();
+                return Ok(EncodedInput { tokens, start: None, source: None, answer });
             }
             _ => {
                 let start = vocabulary.end().filter(|_| is_encoder_decoder);

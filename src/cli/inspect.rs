@@ -124,8 +124,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// Converts the input to a sample; the target of the last token is unknown.
 fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
-    let input::EncodedInput { tokens, start, source, answer } =
-        args.given.read(vocabulary, config.model.architecture)?;
+    let input::EncodedInput { tokens, start, source, answer } = args.given.read(vocabulary, config)?;
     if tokens.is_empty() {
         return Err(Error::Input("the input is empty; pass at least one token".into()));
     }

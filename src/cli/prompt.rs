@@ -146,6 +146,15 @@ fn encode_by(encoded: Encode, vocabulary: &Vocabulary, text: &str) -> Result<Vec
         }
         Notation::Characters | Notation::Text => Err(error),
     })?;
+    if let ([first, second, ..], [begin, ..]) = (&ids[..], vocabulary.added_tokens()[0])
+        && (first, second) == (begin, begin)
+    {
+        warn(&format!(
+            "notice: the text begins with `{}`, which the tokenizer adds too, so it is read twice; remove it, or pass the \
+             ids of a chat template with --tokens",
+            vocabulary.token(*begin)
+        ));
+    }
     if let Some(warning) = vocabulary.warn_of_unknown(ids.iter().copied()) {
         warn(&format!("warning: {warning}"));
     }

@@ -41,8 +41,7 @@ struct ScoreReport {
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let input::EncodedInput { tokens, start, source, answer } =
-        args.given.read(&vocabulary, run.config.model.architecture)?;
+    let input::EncodedInput { tokens, start, source, answer } = args.given.read(&vocabulary, &run.config)?;
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
     let job = Score { folder: &run.folder, tokens: &read, documents: documents.as_deref(), source };

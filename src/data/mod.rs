@@ -190,6 +190,16 @@ fn read_both(
     let train = read(&whole, given)?;
     let held_out = DataConfig { path: config.valid_path.clone(), ..whole };
     let valid = read(&held_out, Some(&train.vocabulary))?;
+    if train.train.stream().is_some() != valid.valid.stream().is_some() {
+        let kind =
+            |set: &Sequences| if set.stream().is_some() { "one long sequence" } else { "several sequences" };
+        let problem = format!(
+            "is read as {}, but `data.path` as {}; use files of the same kind",
+            kind(&valid.valid),
+            kind(&train.train)
+        );
+        return Err(Error::key("data.valid_path", &config.valid_path, problem));
+    }
     Ok(Dataset { valid: valid.valid, ..train })
 }
 

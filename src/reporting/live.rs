@@ -115,7 +115,10 @@ fn without_added_tokens(vocabulary: &Vocabulary) -> Value {
     let stored = json!(vocabulary);
     let Some(tokenizer) = stored.get("tokenizer") else {
         // The characters as typed; the names show whitespace as symbols.
-        let characters = stored["characters"].as_str().map(|all| json!(all.chars().collect::<Vec<_>>()));
+        let special = stored["special"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let characters = stored["characters"].as_str().map(|all| {
+            json!(all.chars().map(String::from).chain(special.map(String::from)).collect::<Vec<_>>())
+        });
         let pieces = characters.or_else(|| stored.get("symbols").cloned());
         if let Some(edges) = stored.get("edges") {
             let numbers: Vec<_> = ids.map(|id| vocabulary.decode(&[id])).collect();

@@ -211,7 +211,11 @@ fn file_contents_are_quoted_in_one_short_line() {
     let rows = "1,2,3\n".repeat(50_000);
     let long = "x".repeat(100_000);
     let files = [
-        ("open.csv", format!("1,2,3\n1,\"2,3\n{rows}"), "open.csv:2: value 2: `2,3\\n1,2,3\\n"),
+        (
+            "open.csv",
+            format!("1,2,3\n1,\"2,3\n{rows}"),
+            "open.csv:2: has text after a closing quote, or a quote that is never closed; ",
+        ),
         ("long.csv", format!("1,2\n1,{long}\n"), "long.csv:2: value 2: `xxxx"),
         ("long.jsonl", format!("[1,\"{long}\"]\n"), "long.jsonl:1: value 2: `xxxx"),
         ("escape.csv", "1,2\n1,\u{1b}[31m\n".to_string(), "`\\u{1b}[31m` is not an integer"),

@@ -51,6 +51,11 @@ test("characters are code points and include spaces", () => {
   const characters = new Tokenizer({ kind: "characters", tokens: ["␣", "a", "😀", "⏎"], pieces: [" ", "a", "😀", "\n"] });
   assert.deepEqual(ids(characters, "a 😀\na?"), [1, 0, 2, 3, 1, null]);
   assert.equal(characters.join([1, 0, 2, 3]), "a 😀\n");
+  // The special tokens of texts in a table are typed by their names.
+  const pairs = new Tokenizer({ kind: "characters", tokens: ["2", "+", "<", "<end>", "<sep>"], pieces: ["2", "+", "<", "<end>", "<sep>"] });
+  assert.deepEqual(ids(pairs, "<end>2+2<sep>2<"), [3, 0, 1, 0, 4, 0, 2]);
+  assert.equal(pairs.join([3, 0, 4, 0]), "<end>2<sep>2");
+  assertOffsets(pairs, "<end>2<sep>2");
   assertOffsets(characters, "a😀a");
 });
 

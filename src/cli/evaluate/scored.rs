@@ -68,7 +68,7 @@ pub fn select(
 ) -> Result<Selected> {
     let OpenedRun { folder, config, .. } = run;
     let is_file = config.data.source() != Source::Sequences;
-    let has_valid_path = !config.data.valid_path.is_empty();
+    let has_valid_path = !made_with.data.valid_path.is_empty();
     let is_own =
         !is_file || config.data.path == made_with.data.path && config.data.source == made_with.data.source;
     let (scored, dataset) = match split {
@@ -90,7 +90,7 @@ pub fn select(
             load(&config.data, config.run.seed, &Vocabulary::read(folder.vocabulary())?)?
         }
     };
-    let targets_in_file = is_file.then(|| match (has_valid_path, scored) {
+    let targets_in_file = is_file.then(|| match (!config.data.valid_path.is_empty(), scored) {
         (true, Scored::Train) => all_targets(&dataset.train),
         (true, Scored::Valid) => all_targets(&dataset.valid),
         _ => targets(scored, &dataset),

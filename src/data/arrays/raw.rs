@@ -52,7 +52,10 @@ pub(super) fn layout(path: &Path, dtype: Dtype, head: &[u8], length: u64) -> Res
 fn llm_c(path: &Path, head: &[u8], length: u64) -> Result<Option<Layout>> {
     let word = |index: usize| head.as_chunks().0.get(index).map(|bytes| u32::from_le_bytes(*bytes));
     let magic = LLM_C.into_iter().find(|(magic, _)| word(0) == Some(*magic));
-    let Some(((_, bytes), count)) = magic.zip(word(2)).filter(|_| word(1) == Some(1)) else {
+    // Version 7 is that of Llama 3.
+    let is_known =
+        |&((_, bytes), _): &((u32, usize), u32)| word(1) == Some(1) || bytes == 4 && word(1) == Some(7);
+    let Some(((_, bytes), count)) = magic.zip(word(2)).filter(is_known) else {
         return Ok(None);
     };
     let expected = LLM_C_HEADER + u64::from(count) * bytes as u64;
@@ -190,7 +193,9 @@ mod tests {
         let ids = [3, 1, 4, 1, 5];
         let two = [header(20_240_520, 5), bytes(&ids, |id| (id as u16).to_le_bytes())].concat();
         let four = [header(20_240_801, 5), bytes(&ids, u32::to_le_bytes)].concat();
-        for (file, bytes) in [(two, 2), (four, 4)] {
+        let mut seventh = four.clone();
+        seventh[4] = 7;
+        for (file, bytes) in [(two, 2), (four, 4), (seventh, 4)] {
             let layout = read(Dtype::Auto, &file).unwrap();
             assert_eq!((layout.integer.bytes, layout.start, layout.shape), (bytes, 1024, vec![5]));
             let cut = read(Dtype::Auto, &file[..file.len() - 2]).unwrap_err().to_string();

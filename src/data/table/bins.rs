@@ -14,6 +14,24 @@ use crate::data::vocabulary::{BinsOf, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
+/// Returns the maximum number of decimals of the numbers, as they are written; `None` if there are too many.
+fn decimals<'t>(mut texts: impl Iterator<Item = &'t str>, format: NumberFormat) -> Option<u32> {
+    /// The number of decimals up to which a difference of common numbers is exact after rounding.
+    const MAX_DECIMALS: u32 = 12;
+    let mark = if format == NumberFormat::DecimalComma { ',' } else { '.' };
+    texts.try_fold(0, |most, text| {
+        let decimals = text.split_once(mark).map_or(0, |(_, decimals)| decimals.len() as u32);
+        let is_plain = !text.contains(['e', 'E']) && decimals <= MAX_DECIMALS;
+        is_plain.then(|| most.max(decimals))
+    })
+}
+
+/// Rounds a difference of numbers with at most this many decimals to as many, so that equal changes are equal.
+fn of_decimals(difference: f64, decimals: Option<u32>) -> f64 {
+    let scale = decimals.map(|decimals| 10f64.powi(decimals as i32));
+    scale.map_or(difference, |scale| (difference * scale).round() / scale)
+}
+
 impl Table<'_> {
     /// Returns the splits of a table of numbers in bins. The `encoder` holds the texts of the numbers.
     pub(super) fn into_bins(mut self, encoder: Encoder<'_>) -> Result<Dataset> {
@@ -21,6 +39,7 @@ impl Table<'_> {
         let given = self.given.and_then(Vocabulary::bins_of);
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
+        let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
         let sequences: Vec<(usize, Range<usize>)> = match self.is_stream {
             Some(true) => vec![(1, 0..self.ids.len())],
             _ => self.rows.clone(),
@@ -31,7 +50,7 @@ impl Table<'_> {
             let start = values.len();
             let row: Vec<f64> = self.ids.iter(range).map(|id| numbers[id as usize]).collect();
             match of_numbers.difference {
-                true => values.extend(row.windows(2).map(|pair| pair[1] - pair[0])),
+                true => values.extend(row.windows(2).map(|pair| of_decimals(pair[1] - pair[0], decimals))),
                 false => values.extend(row),
             }
             rows.push((line, start..values.len()));

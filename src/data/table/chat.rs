@@ -115,8 +115,7 @@ pub(super) fn turns(
     let turn = |(turn, number): (&Value, usize)| {
         let [role, text] = ["role", "content"].map(|key| turn.get(key).and_then(Value::as_str));
         if let Some(members) = turn.as_object() {
-            targets::check_others(members, &["content"])
-                .map_err(|problem| format!("turn {number}: {problem}"))?;
+            targets::check_turn(members).map_err(|problem| format!("turn {number}: {problem}"))?;
         }
         let problem = || {
             format!("has a turn {number} without a text in `content`; write one, or remove the conversation")

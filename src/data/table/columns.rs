@@ -83,7 +83,8 @@ impl Table<'_> {
 
     /// Warns if the first column is read although it seems to number or identify the rows.
     fn warn_of_ids(&mut self, names: Option<&StringRecord>, rows: &[&Row]) {
-        if self.given.is_some() || self.columns.skipped > 0 || !header::has_ids(names, rows) {
+        let is_known = self.given.is_some_and(|vocabulary| !vocabulary.columns().is_empty());
+        if is_known || self.columns.skipped > 0 || !header::has_ids(names, rows) {
             return;
         }
         let (column, key) = match names.and_then(|names| names.get(0)) {

@@ -11,6 +11,9 @@ use crate::data::config::{Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::quoted;
 
+/// The minimum number of rows below a line of words that may be a header as written by R.
+const MIN_ROWS_OF_R: usize = 5;
+
 /// Iterates over the rows of delimited values.
 fn rows<'t>(
     path: &'t Path,
@@ -49,10 +52,17 @@ impl Table<'_> {
         if delimiter != b' ' {
             self.warn_of_trimmed(text, delimiter);
         }
-        let first = match self.lacks_name_of_row_names(&first, &below, width) {
-            true => (first.0, std::iter::once("").chain(first.1.iter()).collect()),
-            false => first,
-        };
+        let mut first = first;
+        if let Some(is_certain) = self.lacks_name_of_row_names(&first, &below, width) {
+            if !is_certain {
+                self.reading.guesses.push(format!(
+                    "line {} has one value less than all lines below, whose first values are unique, so it is read as a \
+                     header without a name for the first column, as R writes it; set `data.header` = false if it is data",
+                    first.0
+                ));
+            }
+            first.1 = std::iter::once("").chain(first.1.iter()).collect();
+        }
         let column = self.selected_column(&first)?;
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
@@ -75,6 +85,7 @@ impl Table<'_> {
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
             self.refuse_row(&row, width, &names)?;
+            self.refuse_surplus(&row, column)?;
             self.refuse_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
@@ -157,12 +168,22 @@ impl Table<'_> {
         Err(self.problem(Some(line + 1), problem))
     }
 
-    /// Returns true for a header as written by R, which lacks a name for the column of row names.
-    fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> bool {
-        first.1.len() + 1 == width
-            && header::is_index(below)
-            && self.config.header != Header::Given(false)
-            && header::judge(&first.1, &shifted(below).iter().collect::<Vec<_>>(), None) == FirstLine::Names
+    /// Recognises a header as written by R, which lacks a name for the column of row names. Returns true if the line
+    /// certainly holds names, and false if only its length suggests it; `None` for other lines.
+    fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> Option<bool> {
+        if first.1.len() + 1 != width
+            || !header::is_index(below)
+            || self.config.header == Header::Given(false)
+        {
+            return None;
+        }
+        let judged = header::judge(&first.1, &shifted(below).iter().collect::<Vec<_>>(), None);
+        let is_alone = below.len() >= MIN_ROWS_OF_R && below.iter().all(|row| row.1.len() == width);
+        match judged {
+            FirstLine::Names => Some(true),
+            FirstLine::Data => None,
+            _ => is_alone.then_some(false),
+        }
     }
 
     /// Returns an error for a comment above the table if its number of values differs from the rows below.

@@ -34,7 +34,7 @@ fn enclosed(
 
 /// Returns the index of the value with which a list in brackets begins, if the delimiter splits the list. Brackets that
 /// are separate values do not enclose a list.
-fn list_begin(row: &StringRecord) -> Option<usize> {
+pub(super) fn list_begin(row: &StringRecord) -> Option<usize> {
     BRACKETS.into_iter().find_map(|(open, close)| {
         let [begin, end] = enclosed(row, [open, close], |_| true)?;
         (row[begin].len() + row[end].len() > 2).then_some(begin)

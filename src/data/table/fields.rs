@@ -164,7 +164,10 @@ impl Selection {
             [] => match reordered {
                 None => (skipped..width).filter(is_rest).collect(),
                 Some(names) => {
-                    let indices = known.iter().map(|name| table.named_column(names, "data.path", name));
+                    // An index without a name is not read.
+                    let named =
+                        known.iter().filter(|name| !name.is_empty() && !name.starts_with("Unnamed: "));
+                    let indices = named.map(|name| table.named_column(names, "data.path", name));
                     indices.filter(|index| index.as_ref().map_or(true, &is_rest)).collect::<Result<_>>()?
                 }
             },
@@ -214,6 +217,12 @@ impl Selection {
 }
 
 impl Fields {
+    /// Returns the largest index of a column that is read.
+    pub fn last(&self) -> usize {
+        let others = [self.group, self.order, self.target];
+        self.values.iter().copied().chain(others.into_iter().flatten()).max().unwrap_or(0)
+    }
+
     /// Returns true if the column at `index` is read.
     pub fn reads(&self, index: usize) -> bool {
         self.values.contains(&index) || [self.group, self.order, self.target].contains(&Some(index))

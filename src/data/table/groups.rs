@@ -209,11 +209,9 @@ fn civil(date: DateTime) -> Option<i128> {
 /// Returns the nanoseconds of a timestamp in a format.
 fn parsed(format: &str, value: &str) -> Option<i128> {
     let time = strtime::parse(format, value).ok()?;
-    civil(
-        time.to_datetime()
-            .or_else(|_| time.to_date().map(|date| date.to_datetime(jiff::civil::Time::midnight())))
-            .ok()?,
-    )
+    let midnight = || time.to_date().map(|date| date.to_datetime(jiff::civil::Time::midnight()));
+    // The century of a year with two digits is unknown.
+    civil(time.to_datetime().or_else(|_| midnight()).ok().filter(|date| date.year() >= 1000)?)
 }
 
 #[cfg(test)]
@@ -251,6 +249,7 @@ mod tests {
             problem(&["2024-01-01T00:00:00Z", "2024-01-01T00:00:00"]).contains("times without one"),
             "a time without a zone is not one in UTC"
         );
+        assert!(problem(&["12/31/99", "1/1/00"]).contains("such as `12/31/99`"));
         assert!(problem(&["2024-01-01", "5"]).contains("neither all numbers nor all timestamps"));
     }
 }

@@ -224,12 +224,12 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             if members.values().any(is_text) && !members.values().any(Value::is_array) {
                 let texts = members.iter().find(|(_, value)| is_text(value)).map(|(name, _)| excerpt(name));
                 let name = texts.unwrap_or_default();
-                let or_column = match members.len() {
-                    1 => String::new(),
-                    _ => format!(
-                        "; its other fields can be read too ({}); for pairs of texts, set `data.source_column` and \
-                         `data.target_column`",
-                        field_names(members.iter().filter(|(field, _)| excerpt(field) != name))
+                let others = field_names(members.iter().filter(|(field, _)| excerpt(field) != name));
+                let or_column = match &*others {
+                    "" => String::new(),
+                    others => format!(
+                        "; its other fields can be read too ({others}); for pairs of texts, set `data.source_column` and \
+                         `data.target_column`"
                     ),
                 };
                 let remedy = format!(

@@ -27,7 +27,9 @@ impl Table<'_> {
         let column = column.filter(|_| is_possible)?;
         let cells = || below.iter().filter_map(|row| row.1.get(column)).filter(|cell| !cell.is_empty());
         let lengths: Option<Vec<usize>> = cells().map(|cell| Some(integers(cell)?.len())).collect();
-        let are_lists = lengths.is_some_and(|lengths| lengths.iter().any(|&length| length > 1));
+        let has_brackets = || cells().any(|cell| cell.starts_with('['));
+        let are_lists =
+            lengths.is_some_and(|lengths| lengths.iter().any(|&length| length > 1) || has_brackets());
         are_lists.then_some(column)
     }
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use csv::StringRecord;
 
 use super::header::{self, ValueKind, kind};
-use super::{Row, Table, TableReading, delimiter};
+use super::{Row, Table, TableReading, delimiter, enclosed};
 use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -148,6 +148,25 @@ impl Table<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns an error for a row with more values than the header has names, if columns are selected: the delimiter splits
+    /// one of its values, so the selected ones are others.
+    pub(super) fn refuse_surplus(&self, (line, row): &Row, column: Option<usize>) -> Result<()> {
+        let names = self.columns.names.len();
+        let selected = self.chosen.fields.as_ref().map(|fields| fields.last()).or(column);
+        let Some(last) = selected.filter(|_| names > 0 && row.len() > names) else { return Ok(()) };
+        // A list in brackets is split too, which does not shift the columns before it.
+        if enclosed::list_begin(row).is_some_and(|begin| begin > last) {
+            return Ok(());
+        }
+        let problem = format!(
+            "has {}, but the header has {}; enclose a value that contains the delimiter in double quotes, or set \
+             `data.delimiter`",
+            counted(row.len(), "value"),
+            counted(names, "name")
+        );
+        Err(self.problem(Some(*line), problem))
     }
 
     fn repeated(&self, row: &Row, repeat: Repeat, first: &Row) -> Error {

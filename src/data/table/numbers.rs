@@ -11,7 +11,8 @@ pub(super) fn edges(numbers: &mut [f64], bins: usize, binning: Binning) -> Vec<f
     let (Some(&min), Some(&max)) = (numbers.first(), numbers.last()) else { return Vec::new() };
     let mut edges: Vec<f64> = match binning {
         Binning::Uniform => {
-            (1..bins).map(|bin| min + (max / bins as f64 - min / bins as f64) * bin as f64).collect()
+            let width = max / bins as f64 - min / bins as f64;
+            (1..bins).map(|bin| snapped(numbers, min + width * bin as f64, 1e-9 * width)).collect()
         }
         Binning::Quantile => {
             let at = |bin: usize| numbers[(numbers.len() * bin / bins).min(numbers.len() - 1)];
@@ -21,6 +22,14 @@ pub(super) fn edges(numbers: &mut [f64], bins: usize, binning: Binning) -> Vec<f
     edges.retain(|&edge| edge > min && edge <= max);
     edges.dedup();
     edges
+}
+
+/// Returns the number next to an edge, or the edge if none is closer than the `tolerance` of its computation. A number on
+/// an edge then begins a bin.
+fn snapped(numbers: &[f64], edge: f64, tolerance: f64) -> f64 {
+    let at = numbers.partition_point(|&number| number < edge);
+    let neighbours = [at.checked_sub(1), Some(at)].into_iter().flatten().filter_map(|at| numbers.get(at));
+    neighbours.copied().find(|number| (number - edge).abs() <= tolerance).unwrap_or(edge)
 }
 
 /// Returns the middle between a number and the next smaller one, or the next larger one if it is the smallest, so that
@@ -40,6 +49,9 @@ mod tests {
         let numbers = [5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 100.0];
         assert_eq!(edges(&mut numbers.to_vec(), 4, Binning::Quantile), [2.5, 4.5, 6.5]);
         assert_eq!(edges(&mut numbers.to_vec(), 4, Binning::Uniform), [25.75, 50.5, 75.25]);
+        // Numbers on an edge begin a bin.
+        let tenths: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
+        assert_eq!(edges(&mut tenths.clone(), 9, Binning::Uniform), tenths[1..9]);
         // Frequent numbers take several quantiles, which become one edge.
         assert_eq!(edges(&mut [0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 3, Binning::Quantile), [0.5]);
         assert!(edges(&mut [2.0, 2.0], 3, Binning::Quantile).is_empty());

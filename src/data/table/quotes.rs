@@ -77,12 +77,15 @@ impl Table<'_> {
     pub(super) fn reads_quotes(&mut self, text: &str, delimiter: u8) -> Result<bool> {
         let irregular = match self.config.quotes {
             Quotes::Given(quotes) => return Ok(quotes),
-            Quotes::Auto if text.contains('"') && delimiter != b' ' => Irregular::of(text, delimiter),
+            // Quotes after a backslash are refused with their own message.
+            Quotes::Auto if text.contains('"') && !text.contains("\\\"") && delimiter != b' ' => {
+                Irregular::of(text, delimiter)
+            }
             Quotes::Auto => return Ok(true),
         };
         let regular = is_regular(text, delimiter);
         let evidence = match irregular {
-            Irregular { misplaced: Some(line), .. } if regular || delimiter == b'\t' => {
+            Irregular { misplaced: Some(line), .. } if delimiter == b'\t' => {
                 format!("line {line} has text after a closing quote, or a quote that is never closed")
             }
             Irregular { misplaced: Some(line), .. } => {

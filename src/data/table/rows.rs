@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Table, values::Encoder};
 use crate::data::batch::Role;
-use crate::data::config::{MAX_SIZE, RowSplit};
+use crate::data::config::{LongRows, MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::and_more;
 use crate::data::sequences::{Rows, Sequences, split_rows};
@@ -137,13 +137,16 @@ impl<'a> Table<'a> {
     /// Returns an error if `all` sequences of a set are left out.
     pub(super) fn report_uncounted(&mut self, lines: &[usize], all: bool) -> Result<()> {
         let Some(line) = lines.first() else { return Ok(()) };
-        const REMEDY: &str = "add answers, labels other than -100, or turns of the role `assistant`";
+        let remedy = match self.config.long_rows {
+            LongRows::Cut => "raise `data.length`, which may cut it, or add answers",
+            _ => "add answers, labels other than -100, or turns of the role `assistant`",
+        };
         if all {
-            let problem = format!("has no target that counts in the loss in one of the sets; {REMEDY}");
+            let problem = format!("has no target that counts in the loss in one of the sets; {remedy}");
             return Err(self.problem(None, problem));
         }
         self.reading.guesses.push(format!(
-            "line {line}{} has no target that counts in the loss, so it is left out; {REMEDY}",
+            "line {line}{} has no target that counts in the loss, so it is left out; {remedy}",
             and_more(lines.len() - 1, "sequence")
         ));
         Ok(())
@@ -224,6 +227,11 @@ impl<'a> Table<'a> {
             let or_split =
                 if self.is_json() { "" } else { ", or set `data.delimiter` to the separator of the values" };
             let full_width = |symbol: &String| symbol.chars().find(|it| FULL_WIDTH.contains(it));
+            if self.config.group_by.is_set() {
+                let problem = "has one row per group, so there is nothing to predict; set `data.group_by` to a column whose \
+                               values recur";
+                return Err(self.problem(None, problem));
+            }
             if let Encoder::Symbols(symbols) = encoder
                 && let Some(delimiter) = symbols.keys().find_map(full_width)
             {

@@ -57,6 +57,7 @@ pub(super) fn check_others(members: &Map<String, Value>, read: &[&str]) -> Resul
     let ids = read.first().and_then(|name| members.get(*name)).unwrap_or(&Value::Null);
     let changes = |(name, value): &(&String, &Value)| match ids {
         Value::Array(_) => changes_meaning(name, value, ids),
+        _ if LABELS.contains(&&*plain(name)) => value.is_array(),
         _ => (is_mask(name) || plain(name) == "weight" && value.is_number()) && !keeps_all(name, value),
     };
     match others.into_iter().find(changes) {
@@ -65,8 +66,27 @@ pub(super) fn check_others(members: &Map<String, Value>, read: &[&str]) -> Resul
     }
 }
 
+/// Returns an error if a field of a turn excludes the turn from the loss.
+pub(super) fn check_turn(turn: &Map<String, Value>) -> Result<(), String> {
+    const SWITCHES: [&str; 5] = ["train", "trainable", "loss", "learn", "is_target"];
+    let is_off = |(name, value): &(&String, &Value)| {
+        SWITCHES.contains(&&*plain(name)) && (value.as_bool() == Some(false) || value.as_f64() == Some(0.0))
+    };
+    match turn.iter().find(is_off) {
+        None => check_others(turn, &["content"]),
+        Some((name, _)) => Err(refusal(name)),
+    }
+}
+
 /// Returns the error message for a field of this name.
 pub(super) fn refusal(name: &str) -> String {
+    if LABELS.contains(&&*plain(name)) {
+        return format!(
+            "has a field `{}` that is not read: labels are read beside token ids only, and must be equal to the ids, or -100 \
+             where a target does not count; correct it, or remove it from every record to train on all targets",
+            excerpt(name)
+        );
+    }
     let name = excerpt(name);
     format!(
         "has a field `{name}`, which changes the meaning of the targets, but all targets count equally here; \

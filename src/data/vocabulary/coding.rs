@@ -24,16 +24,13 @@ impl Vocabulary {
     }
 
     /// Encodes a complete text: like [`encode`](Self::encode), with the tokens that a tokenizer adds before and after
-    /// it, unless the text already begins with the former.
+    /// it.
     ///
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>> {
         let [before, after] = self.added_tokens();
-        let ids = self.encode(text)?;
-        // A text that a chat template wrote may contain the begin token already.
-        let before = if ids.starts_with(before) { &[] } else { before };
-        Ok([before, &ids, after].concat())
+        Ok([before, &self.encode(text)?, after].concat())
     }
 
     /// Returns the tokens that are added before and after a complete text: by a tokenizer, or the end token of the

@@ -63,7 +63,8 @@ fn without_groups(value: &str, separator: char, decimal: char) -> Option<String>
     let mut groups = digits.split(separator);
     let first = groups.next()?;
     let has_groups = first.len() < digits.len();
-    let is_whole = !has_groups || first.len() <= 3 && groups.all(|group| group.len() == 3);
+    let is_whole =
+        !has_groups || !first.starts_with('0') && first.len() <= 3 && groups.all(|group| group.len() == 3);
     let is_number = !first.is_empty() && !fraction.is_some_and(|fraction| fraction.contains(separator));
     (is_whole && is_number).then(|| {
         let integer: String = integer.chars().filter(|&character| character != separator).collect();
@@ -83,6 +84,7 @@ mod tests {
         assert_eq!(of(&["1,5", "1.234,25", "-7"]), Some(NumberFormat::DecimalComma));
         assert_eq!(of(&["1,5", "1.5"]), None, "the two readings contradict each other");
         assert_eq!(of(&["1", "n/a"]), None);
+        assert_eq!(NumberFormat::DecimalComma.parse("0.200"), None, "no number begins with a group of zero");
         let parse = |format: NumberFormat, value| format.parse(value);
         assert_eq!(parse(NumberFormat::DecimalComma, "1.234,25"), Some(1_234.25));
         assert_eq!(parse(NumberFormat::ThousandsComma, "-1,234,567.5"), Some(-1_234_567.5));

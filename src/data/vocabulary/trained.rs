@@ -65,6 +65,29 @@ impl Vocabulary {
         self.is_of_texts() && self.special(SEPARATOR).is_some()
     }
 
+    /// Returns the ids of a source with its separator, and those of its answer, as a decoder reads them in training.
+    ///
+    /// # Errors
+    /// Returns the errors of [`encode`](Self::encode).
+    pub fn pair(&self, source: &str, answer: &str) -> Result<(Vec<u32>, Vec<u32>)> {
+        let [begin, _] = self.added_tokens();
+        if let Some(separator) = self.special(SEPARATOR) {
+            return Ok(([begin, &self.encode(source)?, &[separator]].concat(), self.encode(answer)?));
+        }
+        let mut parts = self.encode_parts(&[source, "\n", answer])?;
+        let answer = parts.pop().unwrap_or_default();
+        Ok(([begin, &parts.concat()].concat(), answer))
+    }
+
+    /// Returns the ids of an encoded source with its separator.
+    ///
+    /// # Errors
+    /// Returns an error if the vocabulary has no separator.
+    pub fn question(&self, source: &[u32]) -> Result<Vec<u32>> {
+        let [begin, _] = self.added_tokens();
+        Ok([begin, source, &self.separator()?].concat())
+    }
+
     /// Returns an encoded prompt as the model read it in training: the source of a pair with its separator, or the user's
     /// turn of a conversation up to the answer. Other vocabularies keep the prompt.
     pub fn as_question(&self, prompt: &[u32]) -> Vec<u32> {

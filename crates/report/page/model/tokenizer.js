@@ -14,6 +14,9 @@ class Tokenizer {
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
+    // The special tokens between the texts of a table have names, such as <end>; all other tokens are characters.
+    const names = this.kind === "characters" ? this.pieces.filter((piece) => Array.from(piece).length > 1) : [];
+    this.characters = new RegExp([...names.map((name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")), "."].join("|"), "gsu");
     // The symbols that contain spaces, with their words.
     const hasSpace = (piece) => this.notation === "words" && /\p{White_Space}/u.test(piece);
     this.phrases = this.pieces.filter(hasSpace).map((piece) => ({ piece, words: words(piece) }));
@@ -40,7 +43,7 @@ class Tokenizer {
   /** Returns the tokens of a text with their offsets; the id of an unknown token is null. */
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
-    if (this.kind === "characters") return pieces(text, /./gsu, (part, start) => this.found(part, start));
+    if (this.kind === "characters") return pieces(text, this.characters, (part, start) => this.found(part, start));
     const whole = this.encodeWords(text);
     if (!text.includes(",") || whole.every(({ id }) => id !== null) || hasUnclearComma(text, this.kind)) return whole;
     // Commas separate tokens if the text cannot be read otherwise.

@@ -214,3 +214,61 @@ fn arrays_in_one_of_several_fields_are_refused() {
     let zero = DataConfig { columns: vec![Column::Number(0)], ..file.config() };
     assert!(file.problem(zero).ends_with("is not the number of a column; columns are numbered from 1"));
 }
+
+#[test]
+fn row_names_of_r_precede_any_columns() {
+    let rows: String =
+        (1..=60).map(|row| format!("\"{row}\",\"cat{}\",\"TAC{}\"\n", row % 7, row % 7)).collect();
+    let file = File::new("a.csv", format!("\"en\",\"de\"\n{rows}"));
+    let config = DataConfig { source_column: column("en"), target_column: column("de"), ..file.config() };
+    let dataset = load(&config, 0).unwrap();
+    assert_eq!(sequences(&dataset)[0], "<end>cat1<sep>TAC1<end>");
+    assert!(guesses(&dataset).contains("as R writes it"), "{}", guesses(&dataset));
+}
+
+#[test]
+fn equal_changes_share_a_bin() {
+    let mut value = 2_000;
+    let numbers: String = (0..400)
+        .map(|row: i32| {
+            value += [-1, 0, 1][(row * row % 7 % 3) as usize];
+            format!("{}.{}\n", value / 10, value % 10)
+        })
+        .collect();
+    let file = File::new("a.csv", numbers);
+    let config = DataConfig { column: Column::Number(1), bins: 8, difference: true, ..file.config() };
+    let dataset = load(&config, 0).unwrap();
+    let labels: Vec<String> = (0..3).map(|id| dataset.vocabulary.token(id)).collect();
+    assert_eq!((labels.join(" "), dataset.vocabulary.size()), ("<-0.05 -0.05–0.05 ≥0.05".into(), 3));
+}
+
+#[test]
+fn rows_with_surplus_values_are_refused() {
+    let rows = "what is 1,one\n".repeat(8);
+    let file = File::new("a.csv", format!("question,answer\n{rows}what is 3, 5,no 8\n"));
+    let pairs =
+        DataConfig { source_column: column("question"), target_column: column("answer"), ..file.config() };
+    for config in [pairs, DataConfig { column: column("answer"), ..file.config() }] {
+        let problem = file.problem(config);
+        assert!(problem.starts_with("FILE:10: has 3 values, but the header has 2 names"), "{problem}");
+    }
+}
+
+#[test]
+fn kinds_that_the_loss_ignores_are_refused() {
+    let line = |record: &str| format!("{record}\n").repeat(4);
+    for (record, field) in [
+        ("{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"train\": false}]}", "train"),
+        ("{\"prompt\": \"ab\", \"completion\": \"c\", \"labels\": [-100]}", "labels"),
+    ] {
+        let file = File::new("a.jsonl", line(record));
+        assert!(file.problem(file.config()).contains(&format!("has a field `{field}`")), "{record}");
+    }
+    let rows: String = (0..40).map(|row| format!("{},\"[{}, {}]\"\n", row, row % 5, row % 3)).collect();
+    let file = File::new("a.csv", format!("id,steps\n{rows}"));
+    let single = File::new("b.csv", "id,steps\n1,3\n2,4\n");
+    let config = DataConfig { column: column("steps"), valid_path: single.config().path, ..file.config() };
+    assert!(
+        file.problem(config).contains("is read as one long sequence, but `data.path` as several sequences")
+    );
+}
