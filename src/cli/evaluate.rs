@@ -77,10 +77,12 @@ struct EvaluateReport {
 pub fn run(mut args: Args) -> Result<()> {
     if let Some(file) = &args.data {
         args.set.insert(0, scored::as_key(file)?);
-        // The validation file of the run is not a part of this one.
-        args.set.insert(1, "data.valid_path=\"\"".to_string());
     }
-    let run = args.run.open(&args.set)?;
+    let mut run = args.run.open(&args.set)?;
+    if args.data.is_some() {
+        // The validation file of the run is not a part of this one.
+        run.config.data.valid_path = Default::default();
+    }
     run.given.with_origin(evaluate_run(&args, &run))
 }
 

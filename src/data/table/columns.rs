@@ -120,15 +120,9 @@ impl Table<'_> {
         let has_header = self.has_header(&first, below, column);
         let width = if has_header { width.max(first.1.len()) } else { width };
         let names = has_header.then_some(&first);
-        self.columns.skipped =
-            usize::from(has_header && column.is_none() && header::has_index(&first.1, below));
+        let skipped = usize::from(has_header && column.is_none() && header::has_index(&first.1, below));
         // The columns of the first file, before the header of this one is read.
-        let fields = selection.resolve(self, names, width, self.columns.skipped)?;
-        if has_header {
-            self.read_header(&first.1, below, column);
-        } else {
-            self.columns.names.clear();
-        }
+        let fields = selection.resolve(self, names, width, skipped)?;
         if has_header {
             self.read_header(&first.1, below, column);
         } else {

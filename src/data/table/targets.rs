@@ -81,10 +81,11 @@ pub(super) fn check_turn(turn: &Map<String, Value>) -> Result<(), String> {
 /// Returns the error message for a field of this name.
 pub(super) fn refusal(name: &str) -> String {
     if LABELS.contains(&&*plain(name)) {
+        let name = excerpt(name);
         return format!(
-            "has a field `{}` that is not read: labels are read beside token ids only, and must be equal to the ids, or -100 \
-             where a target does not count; correct it, or remove it from every record to train on all targets",
-            excerpt(name)
+            "has a field `{name}`, which changes the meaning of the targets, but labels are read beside token ids only, and \
+             must be equal to the ids, or -100 where a target does not count; correct it, or remove `{name}` from every \
+             record to train on all targets"
         );
     }
     let name = excerpt(name);

