@@ -96,8 +96,11 @@ fn check_settings(
         let owner = format!("the run `{}`", folder.path().display());
         return Err(difference.refused(&owner, "omit it, since `evaluate` does not change the model"));
     }
-    let vocabulary_keys =
-        ["data.tokens", "data.vocab", "data.values"].into_iter().filter(|key| sets(&args.set, key));
+    // The config of an imported run does not say whether its data consists of short texts.
+    let has_effect = |key: &str| key == "data.tokens" && folder.is_imported();
+    let vocabulary_keys = ["data.tokens", "data.vocab", "data.values"]
+        .into_iter()
+        .filter(|key| sets(&args.set, key) && !has_effect(key));
     if let Some((key, (value, _))) =
         differing(vocabulary_keys, [&config.values(), &made_with.values()]).next()
     {

@@ -8,8 +8,10 @@ use super::companions::{self, Companions};
 use super::families::{self, Family};
 use super::file::{LazyTensor, transposed};
 use super::native::{self, Description};
+use crate::data::Vocabulary;
+use crate::data::vocabulary::{END, delimited_by_end};
+use crate::error::Result;
 use crate::files::write_atomically;
-use crate::{data::Vocabulary, error::Result};
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -148,9 +150,19 @@ fn tokenizer(stored: &Value) -> Option<Value> {
     // Byte pair encoding without merges splits a text into its characters.
     let characters = stored.get("characters")?.as_str()?;
     let vocab = characters.chars().zip(0..).map(|(character, id)| (character.to_string(), json!(id)));
+    // The special tokens of the texts of a table; the end token begins each text.
+    let names = stored["special"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let special: Vec<(&str, usize)> = names.zip(characters.chars().count()..).collect();
+    let end = special.iter().find(|(name, _)| *name == END).map(|(_, id)| delimited_by_end(*id));
+    let added = special.iter().map(|(name, id)| {
+        json!({
+            "id": id, "content": name, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true,
+        })
+    });
     Some(json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": null, "pre_tokenizer": null, "post_processor": end, "decoder": {"type": "Fuse"},
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
@@ -176,6 +188,20 @@ fn pytorch_tensor(tensor: LazyTensor) -> LazyTensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exported_tokens_of_a_table_keep_their_ids() {
+        let stored = json!({"kind": "characters", "characters": "+0123", "special": [END, "<sep>"]});
+        let vocabulary: Vocabulary = serde_json::from_value(stored).unwrap();
+        let json = tokenizer(&json!(vocabulary)).unwrap().to_string();
+        let exported = json.parse::<tokenizers::Tokenizer>().unwrap();
+        let ids = exported.encode("1+2<sep>3", true).unwrap().get_ids().to_vec();
+        assert_eq!(ids, [5, 2, 0, 3, 6, 4]);
+        let question = vocabulary.as_question(&vocabulary.encode_whole("1+2").unwrap());
+        assert_eq!(ids[..5], question);
+        assert_eq!(exported.get_vocab_size(true), vocabulary.size());
+        assert_eq!(exported.decode(&ids, true).unwrap(), "1+23");
+    }
 
     #[test]
     fn exported_character_tokenizer_keeps_ids() {

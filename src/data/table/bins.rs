@@ -12,7 +12,7 @@ use crate::data::ids::Ids;
 use crate::data::sequences::Sequences;
 use crate::data::vocabulary::{BinsOf, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
-use crate::numbers::counted;
+use crate::numbers::{counted, part_of};
 
 /// Returns the maximum number of decimals of the numbers, as they are written; `None` if there are too many.
 fn decimals<'t>(mut texts: impl Iterator<Item = &'t str>, format: NumberFormat) -> Option<u32> {
@@ -67,6 +67,7 @@ impl Table<'_> {
             );
         }
         if let Some(vocabulary) = self.given {
+            self.warn_of_outside(&values, vocabulary);
             return self.into_bins_of(values, rows, vocabulary.clone());
         }
         let mut training: Vec<f64> = match self.is_stream {
@@ -81,9 +82,14 @@ impl Table<'_> {
         let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
         let vocabulary = Vocabulary::bins(edges, &training, with_end, of_numbers)?;
         if vocabulary.size() - usize::from(with_end) < self.config.bins {
+            let or_symbols = match of_numbers.difference {
+                true => "",
+                false => {
+                    "; to make each number a token, set `data.values` = \"symbols\" and remove `data.bins`"
+                }
+            };
             self.reading.guesses.push(format!(
-                "the numbers recur, so they fill only {} instead of `data.bins` = {}; lower it, or set `data.values` = \
-                 \"symbols\" to make each number a token",
+                "the numbers recur, so they fill only {} instead of `data.bins` = {}{or_symbols}",
                 counted(vocabulary.size() - usize::from(with_end), "bin"),
                 self.config.bins
             ));
@@ -110,6 +116,20 @@ impl Table<'_> {
             ));
         }
         Ok(BinsOf { difference, format })
+    }
+
+    /// Warns of numbers that are farther outside the inner bins of a run than these are wide together, such as numbers in
+    /// another unit.
+    fn warn_of_outside(&mut self, values: &[f64], vocabulary: &Vocabulary) {
+        let Some([first, last]) = vocabulary.inner_bins() else { return };
+        let width = last - first;
+        let is_far = |value: &&f64| **value < first - width || **value > last + width;
+        let Some(example) = values.iter().find(is_far) else { return };
+        self.reading.guesses.push(format!(
+            "{} are far outside the numbers of training, such as {example} with bins from {first} to {last}, and are read as \
+             the outermost bins; check the unit and the column",
+            part_of(values.iter().filter(is_far).count(), values.len(), "number")
+        ));
     }
 
     /// Removes the sequences of a single number, which have no change.

@@ -142,8 +142,9 @@ impl Table<'_> {
             |selection| selection.named().map(|(key, name)| (key, name.to_string())),
         );
         if let Some((key, name)) = &named {
-            let problem =
-                format!("excludes column names, but `{key}` = {name} is one; use the column's number");
+            let problem = format!(
+                "excludes column names, but `{key}` = \"{name}\" is one; use the column's number, without quotes"
+            );
             Error::check_key(self.config.header != Header::Given(false), "data.header", false, problem)?;
         }
         match (&self.chosen.selection, &named) {

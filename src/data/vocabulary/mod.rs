@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 pub use tokenizer::{END_OF_TEXT, byte_level};
+pub(crate) use trained::delimited_by_end;
 pub(super) use trained::{ASSISTANT, role_token, train_byte_pairs};
 
 /// The name of the token that ends a sequence, in the vocabularies that this crate creates.
@@ -249,9 +250,10 @@ impl Vocabulary {
     }
 
     /// Returns the id of the token that a text starts with: the start token of a tokenizer, or else the end token of a
-    /// previous text.
+    /// previous text. Sequences of integers, symbols and numbers do not start with a token of their own.
     pub fn begin(&self) -> Option<u32> {
-        self.added_tokens()[0].first().copied().or_else(|| self.end())
+        let end = self.end().filter(|_| self.notation() != Notation::Words);
+        self.added_tokens()[0].first().copied().or(end)
     }
 
     /// Returns true if the ids represent bins of numbers.
@@ -263,6 +265,14 @@ impl Vocabulary {
     pub(super) fn bins_of(&self) -> Option<BinsOf> {
         match &*self.0 {
             Kind::Bins(bins) => Some(bins.of_numbers),
+            _ => None,
+        }
+    }
+
+    /// Returns the first and the last edge between bins, if there are several.
+    pub(super) fn inner_bins(&self) -> Option<[f64; 2]> {
+        match &*self.0 {
+            Kind::Bins(bins) if bins.edges.len() > 1 => Some([bins.edges[0], *bins.edges.last()?]),
             _ => None,
         }
     }

@@ -207,16 +207,20 @@ fn train(
 }
 
 /// Returns the vocabulary of a tokenizer that begins each text with the end token of the previous one.
-fn delimited(mut tokenizer: Tokenizer) -> Result<Vocabulary> {
-    let end = tokenizer.token_to_id(END).ok_or_else(|| failed("it lacks the end token"))?;
-    let template = serde_json::json!({
+/// Returns the post-processor of a `tokenizer.json` that begins each text with the [`END`] token of this id.
+pub(crate) fn delimited_by_end(end: usize) -> serde_json::Value {
+    serde_json::json!({
         "type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {END: {"id": END, "ids": [end], "tokens": [END]}},
-    });
+    })
+}
+
+fn delimited(mut tokenizer: Tokenizer) -> Result<Vocabulary> {
+    let end = tokenizer.token_to_id(END).ok_or_else(|| failed("it lacks the end token"))?;
     let template: PostProcessorWrapper =
-        serde_json::from_value(template).map_err(|error| failed(&error.to_string()))?;
+        serde_json::from_value(delimited_by_end(end as usize)).map_err(|error| failed(&error.to_string()))?;
     tokenizer.with_post_processor(Some(template));
     Vocabulary::tokenizer(tokenizer)
 }

@@ -117,7 +117,7 @@ fn errors_name_columns_that_cannot_be_read() {
                 column: Column::Name("b".into()),
                 ..config
             }),
-            "`data.header` = false excludes column names, but `data.column` = b is one",
+            "`data.header` = false excludes column names, but `data.column` = \"b\" is one",
         ),
     ]);
 }

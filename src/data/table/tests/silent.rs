@@ -85,6 +85,14 @@ fn numbers_are_read_again_as_in_training() {
     let plain = File::new("a.csv", "1\n5\n2\n8\n3\n9\n4\n7\n");
     let config = DataConfig { column: Column::Number(1), bins: 3, ..plain.config() };
     let vocabulary = load(&config, 0).unwrap().vocabulary;
+    let celsius: String = (0..40).map(|row| format!("{}\n", row % 9)).collect();
+    let fahrenheit: String = (0..40).map(|row| format!("{}\n", 32 + row % 9 * 2)).collect();
+    let [celsius, fahrenheit] = [celsius, fahrenheit].map(|text| File::new("t.csv", text));
+    let series = |file: &File| DataConfig { column: Column::Number(1), bins: 4, ..file.config() };
+    let run = load(&series(&celsius), 0).unwrap();
+    let other = load_with(&series(&fahrenheit), 0, &run.vocabulary).unwrap();
+    assert!(guesses(&other).contains("40 of 40 numbers are far outside"), "{}", guesses(&other));
+    assert!(!guesses(&load_with(&series(&celsius), 0, &run.vocabulary).unwrap()).contains("far outside"));
     let changes = DataConfig { difference: true, ..config };
     let error = load_with(&changes, 0, &vocabulary).unwrap_err().to_string();
     assert!(error.starts_with("`data.difference` = true reads changes, but the weights"), "{error}");
