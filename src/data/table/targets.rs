@@ -83,7 +83,7 @@ pub(super) fn refusal(name: &str) -> String {
     if LABELS.contains(&&*plain(name)) {
         let name = excerpt(name);
         return format!(
-            "has a field `{name}`, which changes the meaning of the targets, but labels are read beside token ids only, and \
+            "has a field `{name}`, which changes the meaning of the targets, but labels are read next to token ids only, and \
              must be equal to the ids, or -100 where a target does not count; correct it, or remove `{name}` from every \
              record to train on all targets"
         );

@@ -146,7 +146,7 @@ fn columns_of_other_files_follow_their_names() {
 }
 
 #[test]
-fn weights_beside_any_kind_of_record_are_refused() {
+fn weights_next_to_any_kind_of_record_are_refused() {
     let line = |record: &str| format!("{record}\n").repeat(4);
     let texts = |config| DataConfig { tokens: Tokens::Characters, column: column("text"), ..config };
     let groups = |config| DataConfig { group_by: column("c"), column: column("x"), ..config };
@@ -181,7 +181,7 @@ fn special_tokens_within_texts_are_text() {
     let text = "{\"prompt\": \"tag a\", \"completion\": \"<sep> and <end> of a\"}\n".repeat(8);
     for tokens in [Tokens::Words, Tokens::Bpe, Tokens::Characters] {
         let file = File::new("a.jsonl", &text);
-        // The objects are pairs with any tokens, and messages beside them are conversations.
+        // The objects are pairs with any tokens, and messages next to them are conversations.
         let dataset = load(&DataConfig { tokens: tokens.clone(), ..file.config() }, 0).unwrap();
         let (_, ids) = dataset.train.sample(0);
         let count = |name| ids.iter().filter(|&&id| dataset.vocabulary.token(id) == name).count();
