@@ -98,7 +98,7 @@ fn check_settings(
     }
     // The config of an imported run does not say whether its data consists of short texts.
     let has_effect = |key: &str| key == "data.tokens" && folder.is_imported();
-    let vocabulary_keys = ["data.tokens", "data.vocab", "data.values"]
+    let vocabulary_keys = ["data.tokens", "data.vocab", "data.values", "data.end_of_text"]
         .into_iter()
         .filter(|key| sets(&args.set, key) && !has_effect(key));
     if let Some((key, (value, _))) =

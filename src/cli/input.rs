@@ -214,7 +214,7 @@ pub struct InputArgs {
     /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
-    /// The source of the answer: of an encoder-decoder, or of a decoder that was trained on pairs.
+    /// The source of the answer: of an encoder-decoder, or of a decoder that was trained on pairs or conversations.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     source: Option<String>,
 }
@@ -241,7 +241,8 @@ impl InputArgs {
         let is_encoder_decoder = config.model.architecture == Architecture::EncoderDecoder;
         // Without columns, a table of objects may hold pairs.
         let may_be_pairs = config.data.source() == Source::Table && !config.data.column.is_set();
-        let is_of_pairs = vocabulary.is_of_pairs() || vocabulary.notation() == Notation::Text && may_be_pairs;
+        let is_of_pairs =
+            vocabulary.is_of_questions() || vocabulary.notation() == Notation::Text && may_be_pairs;
         let is_part = is_encoder_decoder || self.source.is_some();
         let encode = if is_part { encode_part } else { encode };
         let tokens = tokens(&self.text, &self.text_file, &self.tokens, vocabulary, encode)?;
@@ -250,7 +251,7 @@ impl InputArgs {
             (_, Some([])) => "--source is empty; pass at least one token",
             (true, None) => "an encoder-decoder answers a source; pass it with --source TEXT",
             (false, Some(_)) if !is_of_pairs => {
-                "--source has no effect, because this decoder was not trained on pairs; omit it"
+                "--source has no effect, because this decoder was not trained on pairs or conversations; omit it"
             }
             (false, Some(source)) => {
                 // As in training: the source and its separator are read, but are not targets.

@@ -224,4 +224,18 @@ mod tests {
         assert_eq!((of(&[1, 2, 0]), of(&[1, 2]), of(&[])), (None, None, None));
         assert_eq!(documents_of(Documents::Joined, &[1, 0, 2], &vocabulary), None);
     }
+
+    #[test]
+    fn the_config_can_name_the_end_of_a_text() {
+        // The token `d` ends a document instead of the declared one.
+        let texts = Texts::new(&[("a.txt", &"abdcad".repeat(9))]);
+        let named = |name: &str| DataConfig { end_of_text: name.into(), ..texts.config("a.txt", true) };
+        let dataset = load(&named("d"), 0).unwrap();
+        assert_eq!(dataset.vocabulary.end(), Some(4));
+        assert_eq!(dataset.train.document_lengths()[..3], [3, 3, 3]);
+        let whole = load_whole(&named("d"), 0, &dataset.vocabulary).unwrap();
+        assert_eq!(whole.valid.document_lengths().len(), 18);
+        let unknown = load(&named("<halt>"), 0).unwrap_err().to_string();
+        assert!(unknown.starts_with("`data.end_of_text` = \"<halt>\" is not a token of "), "{unknown}");
+    }
 }

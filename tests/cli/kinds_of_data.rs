@@ -153,6 +153,11 @@ fn conversations_are_trained_on_the_answers() {
     trained(folder, "chat.jsonl", "chat", &["training.learning_rate=1e-2"]);
     let answer = stdout_of(folder, &["generate", "chat", "--greedy", "--prompt", "a"]);
     assert_eq!(answer, "x\n", "only the answer is printed");
+    // A turn of the user is scored like a source: its answer is what training has learned.
+    let scored = stdout_of(folder, &["score", "chat", "--source", "a", "--text", "x", "--json"]);
+    let scored: Value = serde_json::from_str(&scored).unwrap();
+    assert!(scored["loss"].as_f64().unwrap() < 0.1, "{scored}");
+    assert_eq!(scored["tokens"].as_array().unwrap().len(), 6, "<end> <user> a <end> <assistant> x: {scored}");
     let summary: Value =
         serde_json::from_slice(&fs::read(folder.join("chat/summary.json")).unwrap()).unwrap();
     // Only the answer and its end token count, and both are determined by the question.

@@ -294,3 +294,20 @@ fn invisible_characters_are_printed_as_escapes() {
     let stdout = text(&output.stdout);
     assert!(stdout.contains("\\n x y z \\u{a0} \\u{ad} \\u{200b} \\u{200e}\n"), "{stdout}");
 }
+
+#[test]
+fn a_text_whose_end_differs_is_warned_about() {
+    let dir = TempDir::new().unwrap();
+    let prose = "to be, or not to be, that is the question. ".repeat(1000);
+    fs::write(dir.path().join("prose.txt"), &prose).unwrap();
+    fs::write(dir.path().join("tail.txt"), format!("{prose}{}", "zzzz qqqq ".repeat(500))).unwrap();
+    for (file, differs) in [("prose.txt", false), ("tail.txt", true)] {
+        let output = run(dir.path(), &["data", "--set", &format!("data.path={file}")]);
+        let warned = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(
+            warned.contains("the end of the data, which is for validation, differs"),
+            differs,
+            "{warned}"
+        );
+    }
+}

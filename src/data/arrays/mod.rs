@@ -167,7 +167,7 @@ fn vocabulary(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Option<
             Err(Error::key("data.source", "array", problem))
         }
         (Some(vocabulary), _) => Ok(Some(vocabulary.clone())),
-        (None, Tokens::File(tokenizer)) => read_tokenizer(tokenizer).map(Some),
+        (None, Tokens::File(tokenizer)) => read_tokenizer(config, tokenizer).map(Some),
         (None, Tokens::Bpe | Tokens::Words) => {
             let problem = "trains a tokenizer on a text, but an array already holds token ids; omit it, or pass \
                            the path of their tokenizer.json";

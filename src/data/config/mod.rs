@@ -101,6 +101,9 @@ pub struct DataConfig {
     pub dtype: Dtype,
     /// The fraction of a file that is held out for validation. 0.1: a common choice.
     pub valid_fraction: f64,
+    /// The token of a `tokenizer.json` that ends a text, such as `"<|endoftext|>"`. Empty: the token that the tokenizer or the
+    /// files next to it declare.
+    pub end_of_text: String,
     /// True if double quotes enclose values of CSV, and false if they are part of the values. `"auto"`: inferred from the
     /// lines.
     pub quotes: Quotes,
@@ -175,6 +178,7 @@ impl Default for DataConfig {
             cache: Cache::Auto,
             dtype: Dtype::Auto,
             valid_fraction: 0.1,
+            end_of_text: String::new(),
             quotes: Quotes::Auto,
             split: RowSplit::Auto,
             delimiter: Delimiter::Auto,

@@ -66,6 +66,11 @@ impl DataConfig {
             .unless(!is_drawn || self.task != Task::Addition, &["length"], "files and the other tasks")
             .unless(!is_drawn, &["valid_fraction", "valid_path"], "files")
             .unless(is_text || is_table || is_array, &["tokens"], "files")
+            .unless(
+                matches!(self.tokens, Tokens::File(_)),
+                &["end_of_text"],
+                "a tokenizer.json in `data.tokens`",
+            )
             .unless(is_text, &["cache", "documents"], "texts")
             .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &KEYS_OF_TABLES, "tables")

@@ -30,8 +30,11 @@ const MAX_TOKENS: usize = 128;
 /// The minimum ratio of a distance to the largest random distance that counts as a difference.
 const MIN_RATIO: f64 = 1.5;
 
-/// The minimum distance that counts as a difference: a total variation, or a fraction of the mean length.
-const MIN_DISTANCE: f64 = 0.1;
+/// The minimum distance that counts as a difference in a table: a total variation, or a fraction of the mean length.
+pub(super) const MIN_DISTANCE: f64 = 0.1;
+
+/// The minimum distance in a text or an array. Their tokens differ more, because the subjects of a text change.
+pub(super) const MIN_DISTANCE_OF_TEXTS: f64 = 0.3;
 
 /// The statistic that differs most, with its distance and the largest distance among the random divisions.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,9 +44,9 @@ pub(super) struct SplitDifference {
     pub random: f64,
 }
 
-/// Returns the largest difference between the rows of the two splits, if there is one. The windows of a stream are
+/// Returns the largest difference between the rows of the two splits, if one is at least `min_distance`. The windows of a stream are
 /// compared only by the distribution of their tokens.
-pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDifference> {
+pub(super) fn difference(train: &Sequences, valid: &Sequences, min_distance: f64) -> Option<SplitDifference> {
     let is_stream = valid.stream().is_some();
     let length = valid.time().min(valid.targets() / MIN_WINDOWS).max(1);
     let [train, valid] =
@@ -55,6 +58,9 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDi
         return None;
     }
     let observed = distances(&rows[..train_rows], &rows[train_rows..]);
+    if observed.iter().all(|&distance| distance < min_distance) {
+        return None;
+    }
     let mut random = vec![0f64; observed.len()];
     for division in 0..DIVISIONS {
         rows.shuffle(&mut generator(0, Purpose::Split, [1, division as u64]));
@@ -66,7 +72,7 @@ pub(super) fn difference(train: &Sequences, valid: &Sequences) -> Option<SplitDi
         .zip(random)
         .enumerate()
         .filter(|(index, _)| !is_stream || *index == 1)
-        .filter(|(_, (distance, random))| *distance >= MIN_DISTANCE && *distance > MIN_RATIO * random);
+        .filter(|(_, (distance, random))| *distance >= min_distance && *distance > MIN_RATIO * random);
     let (index, (distance, random)) = differing.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let statistic = match index {
         0 => "the mean length".to_string(),
@@ -141,7 +147,8 @@ mod tests {
             part.iter().for_each(|row| rows.push(row));
             Sequences::rows(rows)
         };
-        difference(&split(&rows[..cut]), &split(&rows[cut..])).map(|difference| difference.statistic)
+        difference(&split(&rows[..cut]), &split(&rows[cut..]), MIN_DISTANCE)
+            .map(|difference| difference.statistic)
     }
 
     /// Returns a pseudo-random token below 7.

@@ -81,7 +81,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     }
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
     warnings.extend(dataset.guesses().cloned());
-    warnings.extend(of_table(config, dataset));
+    warnings.extend(of_split(config, dataset));
     let as_text = numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset));
     warnings.extend(as_text.or_else(|| table_files_as_text(config, dataset)));
     warnings
@@ -120,16 +120,34 @@ pub fn vocabulary_warnings(config: &DataConfig, dataset: &Dataset) -> Vec<String
     warnings
 }
 
-/// Returns a warning about a table with sorted rows.
-fn of_table(config: &DataConfig, dataset: &Dataset) -> Option<String> {
-    let Dataset { train, valid, table: Some(_), .. } = dataset else { return None };
+/// Returns a warning about a file whose validation part differs from the rest, such as a table with sorted rows.
+fn of_split(config: &DataConfig, dataset: &Dataset) -> Option<String> {
+    let Dataset { train, valid, table, text, array, .. } = dataset;
+    let min_distance = match (table, text, array) {
+        (Some(_), ..) => sorted::MIN_DISTANCE,
+        (None, Some(_), _) | (None, _, Some(_)) => sorted::MIN_DISTANCE_OF_TEXTS,
+        (None, None, None) => return None,
+    };
     let is_stream = train.stream().is_some();
     let has_own_file = !config.valid_path.is_empty();
     let is_tail = config.split == RowSplit::Tail || is_stream && config.split == RowSplit::Auto;
     if !has_own_file && !is_tail {
         return None;
     }
-    let sorted::SplitDifference { statistic, distance, random } = sorted::difference(train, valid)?;
+    let sorted::SplitDifference { statistic, distance, random } =
+        sorted::difference(train, valid, min_distance)?;
+    if table.is_none() {
+        let (part, remedy) = match has_own_file {
+            true => ("the text of `data.valid_path`", "check that both files have the same origin"),
+            false => (
+                "the end of the data, which is for validation,",
+                "set `data.valid_path` to other data, or reorder it",
+            ),
+        };
+        return Some(format!(
+            "{part} differs from the rest by {distance:.2} in {statistic}, but random parts by at most {random:.2}; {remedy}"
+        ));
+    }
     let (rows, remedy) = match (has_own_file, is_stream) {
         (true, _) => ("the rows of `data.valid_path`", "check that both files have the same origin"),
         (false, false) => (

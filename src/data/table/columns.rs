@@ -84,20 +84,23 @@ impl Table<'_> {
     /// Warns if the first column is read although it seems to number or identify the rows.
     fn warn_of_ids(&mut self, names: Option<&StringRecord>, rows: &[&Row]) {
         let is_known = self.given.is_some_and(|vocabulary| !vocabulary.columns().is_empty());
-        if is_known || self.columns.skipped > 0 || !header::has_ids(names, rows) {
+        let Some(ids) = header::ids(names, rows).filter(|_| !is_known && self.columns.skipped == 0) else {
             return;
-        }
-        let (column, key) = match names.and_then(|names| names.get(0)) {
-            Some(name) => (
-                format!("column 1 (`{}`) has a different value in each row", excerpt(name)),
-                format!("{name:?}"),
-            ),
-            None => ("column 1 counts the rows".to_string(), "1".to_string()),
         };
-        self.reading.guesses.push(format!(
-            "{column}, but is read as the first token of each sequence; to leave it out, set `data.ignore_columns` = \
-             [{key}]"
-        ));
+        let name = names.and_then(|names| names.get(0));
+        let column = name.map_or("column 1".to_string(), |name| format!("column 1 (`{}`)", excerpt(name)));
+        let key = name.map_or("1".to_string(), |name| format!("{name:?}"));
+        self.reading.guesses.push(match (ids, name) {
+            (header::Ids::OfGroups, _) => format!(
+                "{column} recurs in several rows, but is read as the first token of each; to read the rows of each group as \
+                 one sequence, set `data.group_by` = {key} and `data.column` to the column of its values"
+            ),
+            (header::Ids::OfRows, name) => format!(
+                "{column} {}, but is read as the first token of each sequence; to leave it out, set `data.ignore_columns` = \
+                 [{key}]",
+                if name.is_some() { "has a different value in each row" } else { "counts the rows" }
+            ),
+        });
     }
 
     /// Returns the names of the columns of the run's table, or else of the first file.
@@ -211,6 +214,12 @@ impl Table<'_> {
     /// Stores the names of a header, and finds the index and mask columns.
     pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.columns.names = names.iter().map(str::to_string).collect();
+        if names.get(0).is_some_and(|name| name.starts_with('#')) && self.config.comment.is_empty() {
+            self.reading.guesses.push(format!(
+                "the header (`{}`) begins with `#`; set `data.comment` = \"#\" if it is a comment",
+                first_values(names)
+            ));
+        }
         if self.chosen.selection.is_none() || self.reading.header.is_none() {
             self.reading.header = Some(self.columns.names.clone());
         }

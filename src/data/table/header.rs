@@ -284,23 +284,38 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
         && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
 
-/// Returns true if the first column numbers or identifies the rows instead of belonging to their sequences: its name says
-/// so and its values are unique, or without names, it counts up from 0 or 1.
-pub(super) fn has_ids(names: Option<&StringRecord>, below: &[&Row]) -> bool {
-    let is_sequence = |row: &&Row| row.1.len() > 2;
-    if below.len() < MIN_NUMERIC_ROWS || !below.iter().all(is_sequence) {
-        return false;
+/// A first column that does not belong to the sequences of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ids {
+    /// It numbers or identifies the rows.
+    OfRows,
+    /// It identifies groups of rows.
+    OfGroups,
+}
+
+/// Recognises a first column that numbers or identifies rows, or groups of rows, by its name. In a table without a header,
+/// the column must count up from 0 or 1.
+pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
+    let all_have = |count: usize| below.iter().all(|row| row.1.len() >= count);
+    if below.len() < MIN_NUMERIC_ROWS || !all_have(2) {
+        return None;
     }
     let Some(names) = names else {
         let counts = |start: i64| values(below, 0).zip(start..).all(|(value, row)| value.parse() == Ok(row));
-        return below.len() >= MIN_ROWS && (counts(0) || counts(1));
+        let has_ids = below.len() >= MIN_ROWS && all_have(3) && (counts(0) || counts(1));
+        return has_ids.then_some(Ids::OfRows);
     };
     let name = names.get(0).unwrap_or_default().to_ascii_lowercase();
     let identifies = ["id", "idx", "index", "key", "no", "nr", "number", "row", "uid", "uuid"]
         .contains(&&*name)
         || ["_id", " id", "-id"].iter().any(|end| name.ends_with(end));
-    let mut seen = HashSet::new();
-    identifies && values(below, 0).all(|value| seen.insert(value))
+    let different = values(below, 0).collect::<HashSet<_>>().len();
+    match different == below.len() {
+        _ if !identifies => None,
+        true => all_have(3).then_some(Ids::OfRows),
+        // Values that recur are groups if there are many of them.
+        false => (different >= MIN_NUMERIC_ROWS).then_some(Ids::OfGroups),
+    }
 }
 
 /// Returns the line number of a row of words near the beginning, above numbers only: units, a comment or a second

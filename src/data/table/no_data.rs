@@ -261,7 +261,7 @@ impl Table<'_> {
             text.lines().any(|line| filled(line) && !is_comment(&line)),
         ) {
             guesses.push(format!(
-                "{} with `#` and {} read as data; remove {} if {}",
+                "{} with `#` and {} read as data; set `data.comment` = \"#\" to skip {} if {}",
                 if count == 1 { "1 line begins".into() } else { format!("{} begin", counted(count, "line")) },
                 if count == 1 { "is" } else { "are" },
                 if count == 1 { "it" } else { "them" },

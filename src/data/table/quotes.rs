@@ -89,8 +89,12 @@ impl Table<'_> {
                 format!("line {line} has text after a closing quote, or a quote that is never closed")
             }
             Irregular { misplaced: Some(line), .. } => {
-                let problem = "has text after a closing quote, or a quote that is never closed; write two quotes for each \
-                               quote within a value, or set `data.quotes` = false if quotes are part of the values";
+                let problem = format!(
+                    "has text after a closing quote, or a quote that is never closed; set `data.delimiter` if another \
+                     character than {} separates the values, write two quotes for each quote within a value, or set \
+                     `data.quotes` = false if quotes are part of the values",
+                    Delimiter::Of(delimiter)
+                );
                 return Err(self.problem(Some(line), problem));
             }
             Irregular { spanning: Some(line), .. } if regular => {

@@ -214,7 +214,7 @@ impl Table<'_> {
                 let vocab = self.config.vocab.or(DEFAULT_BPE_TOKENS);
                 Vocabulary::byte_pairs(training().map(str::to_string), &special, vocab)
             }
-            Tokens::File(path) => read_tokenizer(path),
+            Tokens::File(path) => read_tokenizer(self.config, path),
         }
     }
 

@@ -59,7 +59,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             let tokenizer = bpe::train(&files, config.train_part(bytes), vocab)?;
             Vocabulary::tokenizer(tokenizer)?
         }
-        (None, Tokens::File(path)) => read_tokenizer(path)?,
+        (None, Tokens::File(path)) => read_tokenizer(config, path)?,
     };
     // The start of a file is not known in a cache, so files without an end token are encoded again.
     let is_cached = config.documents == Documents::Joined || vocabulary.end().is_some();
@@ -72,13 +72,21 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     Ok(Dataset { text: Some(Arc::new(reading)), ..Dataset::without_floor(vocabulary, sets) })
 }
 
-/// Reads the `tokenizer.json` that `data.tokens` names.
-pub(super) fn read_tokenizer(path: &Path) -> Result<Vocabulary> {
+/// Reads the `tokenizer.json` that `data.tokens` names, with the end-of-text token of `data.end_of_text`.
+pub(super) fn read_tokenizer(config: &DataConfig, path: &Path) -> Result<Vocabulary> {
     if path.try_exists().is_ok_and(|exists| !exists) {
         let problem = "must be \"characters\", \"bpe\" or the path of a tokenizer.json; no such file";
         return Err(Error::key("data.tokens", path.display(), problem));
     }
-    Vocabulary::read_tokenizer(path)
+    let vocabulary = Vocabulary::read_tokenizer(path)?;
+    match &*config.end_of_text {
+        "" => Ok(vocabulary),
+        name => vocabulary.with_end_named(name).ok_or_else(|| {
+            let problem =
+                format!("is not a token of {}; write the name of one of its tokens", path.display());
+            Error::key("data.end_of_text", format!("{name:?}"), problem)
+        }),
+    }
 }
 
 /// Returns an error with the line number of a byte order mark within a file.

@@ -1,6 +1,8 @@
 //! Vocabularies of the texts in a table: words or byte pairs, with special tokens that delimit the texts; and the encoding
 //! of texts that consist of several parts.
 
+use std::sync::Arc;
+
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
@@ -60,32 +62,47 @@ impl Vocabulary {
         self.notation() != super::Notation::Words && self.special(END).is_some()
     }
 
-    /// Returns true for the vocabulary of pairs of texts, which have a separator.
-    pub fn is_of_pairs(&self) -> bool {
-        self.is_of_texts() && self.special(SEPARATOR).is_some()
+    /// Returns true for the vocabulary of pairs of texts or of conversations, which delimit questions and answers.
+    pub fn is_of_questions(&self) -> bool {
+        let is_delimited =
+            self.special(SEPARATOR).is_some() || self.special(&role_token(ASSISTANT)).is_some();
+        self.is_of_texts() && is_delimited
     }
 
-    /// Returns the ids of a source with its separator, and those of its answer, as a decoder reads them in training.
+    /// Returns the vocabulary with the token of this name as its end-of-text token; `None` if it is no token.
+    pub(in crate::data) fn with_end_named(mut self, name: &str) -> Option<Self> {
+        let super::Kind::Tokenizer(tokenizer) = Arc::get_mut(&mut self.0)? else { return None };
+        let id = tokenizer.tokenizer.token_to_id(name)?;
+        tokenizer.declared_end = Some(id);
+        tokenizer.end = Some(super::end::TextEnd { id, declared_by: "data.end_of_text".into() });
+        Some(self)
+    }
+
+    /// Returns the ids of a source with its separator, or of a user's turn up to the answer, and those of the answer, as a
+    /// decoder reads them in training.
     ///
     /// # Errors
     /// Returns the errors of [`encode`](Self::encode).
     pub fn pair(&self, source: &str, answer: &str) -> Result<(Vec<u32>, Vec<u32>)> {
         let [begin, _] = self.added_tokens();
-        if let Some(separator) = self.special(SEPARATOR) {
-            return Ok(([begin, &self.encode(source)?, &[separator]].concat(), self.encode(answer)?));
+        if self.is_of_questions() {
+            return Ok((self.question(&self.encode(source)?)?, self.encode(answer)?));
         }
         let mut parts = self.encode_parts(&[source, "\n", answer])?;
         let answer = parts.pop().unwrap_or_default();
         Ok(([begin, &parts.concat()].concat(), answer))
     }
 
-    /// Returns the ids of an encoded source with its separator.
+    /// Returns the ids of an encoded source with its separator, or of a user's turn up to the answer.
     ///
     /// # Errors
     /// Returns an error if the vocabulary has no separator.
     pub fn question(&self, source: &[u32]) -> Result<Vec<u32>> {
         let [begin, _] = self.added_tokens();
-        Ok([begin, source, &self.separator()?].concat())
+        match self.is_of_questions() {
+            true => Ok(self.as_question(&[begin, source].concat())),
+            false => Ok([begin, source, &self.separator()?].concat()),
+        }
     }
 
     /// Returns an encoded prompt as the model read it in training: the source of a pair with its separator, or the user's

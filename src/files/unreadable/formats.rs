@@ -14,7 +14,7 @@ pub(super) fn recognised(head: &[u8], names: &Names) -> Option<(String, String)>
 type Remedy = fn(&Names) -> String;
 
 /// The formats recognised by the first bytes of a file.
-const FORMATS: [(&[u8], &str, Remedy); 25] = [
+const FORMATS: [(&[u8], &str, Remedy); 36] = [
     (b"\x1f\x8b", "gzip", |names| match names.is_tar() {
         true => format!("unpack it with `tar xzf {}`, and pass one of its files", names.file),
         false => unpack("gunzip -c", names),
@@ -36,17 +36,38 @@ const FORMATS: [(&[u8], &str, Remedy); 25] = [
     (b"%PDF-", "PDF", |names| format!("convert it with `pdftotext {} {}`", names.file, names.with("txt"))),
     (b"PAR1", "Parquet", |names| columnar("pandas.read_parquet(sys.argv[1])", names)),
     (b"ARROW1", "Arrow", |names| columnar("pandas.read_feather(sys.argv[1])", names)),
-    (b"\x80\x02", "a Python pickle", |_| PICKLE.into()),
-    (b"\x80\x03", "a Python pickle", |_| PICKLE.into()),
-    (b"\x80\x04\x95", "a Python pickle", |_| PICKLE.into()),
-    (b"\x80\x05\x95", "a Python pickle", |_| PICKLE.into()),
-    (b"\x89HDF\r\n", "HDF5", |_| "export its data as CSV, and pass the CSV file".into()),
+    (b"ORC", "ORC", |names| pandas("read_orc", names)),
+    (b"Obj\x01", "Avro", |names| {
+        let read = "pandas.DataFrame(fastavro.reader(open(sys.argv[1], \"rb\")))";
+        python(&format!("import sys, pandas, fastavro; {read}.to_csv(sys.argv[2], index=False)"), names)
+    }),
+    (b"\x80\x02", "a Python pickle", |names| pandas("read_pickle", names)),
+    (b"\x80\x03", "a Python pickle", |names| pandas("read_pickle", names)),
+    (b"\x80\x04\x95", "a Python pickle", |names| pandas("read_pickle", names)),
+    (b"\x80\x05\x95", "a Python pickle", |names| pandas("read_pickle", names)),
+    (b"\x89HDF\r\n", "HDF5", |names| pandas("read_hdf", names)),
+    (b"X\n\0\0\0", "an R object", rscript),
+    (b"RDX3\n", "an R workspace", |_| {
+        "export its data in R with `write.csv(DATA, \"NEW.csv\", row.names = FALSE)`".into()
+    }),
+    (b"MATLAB 5.0", "a MATLAB file", |_| {
+        "export its data in MATLAB with `writematrix(DATA, \"NEW.csv\")`".into()
+    }),
+    (b"MThd", "a MIDI file", |_| "write its notes as a table, with a row for each note".into()),
+    (b"OggS", "an Ogg recording", |_| RECORDING.into()),
+    (b"fLaC", "a FLAC recording", |_| RECORDING.into()),
+    (b"ID3", "an MP3 recording", |_| RECORDING.into()),
+    (b"GIF8", "a GIF image", |_| "pass a text file instead".into()),
+    (b"\xff\xd8\xff", "a JPEG image", |_| "pass a text file instead".into()),
     (b"\xff\xfe\0\0", "UTF-32 (little endian)", |names| iconv("UTF-32LE", names)),
     (b"\0\0\xfe\xff", "UTF-32 (big endian)", |names| iconv("UTF-32BE", names)),
     (b"\xff\xfe", "UTF-16 (little endian)", |names| iconv("UTF-16LE", names)),
     (b"\xfe\xff", "UTF-16 (big endian)", |names| iconv("UTF-16BE", names)),
     (b"GGUF", "GGUF (weights of llama.cpp)", |_| "pass a text file instead".into()),
-    (b"SQLite format 3\0", "an SQLite database", |_| "export its text to a file, and pass that file".into()),
+    (b"SQLite format 3\0", "an SQLite database", |names| {
+        let [file, csv] = [&names.file, &names.with("csv")];
+        format!("export a table with `sqlite3 -header -csv {file} 'SELECT * FROM TABLE' > {csv}`")
+    }),
     (b"\x89PNG", "a PNG image", |_| "pass a text file instead".into()),
     (b"\x7fELF", "an ELF executable", |_| "pass a text file instead".into()),
 ];
@@ -54,9 +75,9 @@ const FORMATS: [(&[u8], &str, Remedy); 25] = [
 /// The remedy for files that only office programs read.
 const OFFICE: &str = "save its table as CSV or its text as plain text, and pass the new file";
 
-/// The remedy for pickled Python objects.
-const PICKLE: &str = "convert its data to CSV or plain text, for example with \
-                      `pandas.read_pickle(FILE).to_csv(NEW, index=False)`";
+/// The remedy for recordings.
+const RECORDING: &str =
+    "write its samples as numbers in a CSV file, and set `data.bins` to read them in bins";
 
 /// The offset of the magic number of a tar archive.
 const TAR_MAGIC: usize = 257;
@@ -71,8 +92,16 @@ fn by_contents(head: &[u8], names: &Names) -> Option<(String, String)> {
     }
     let is_office = names.has_extension(&["xlsx", "docx", "pptx", "ods", "odt"])
         || head.windows(19).any(|part| part == b"[Content_Types].xml");
+    if names.has_extension(&["xlsx", "xls", "ods"])
+        && (head.starts_with(b"PK\x03\x04") || head.starts_with(b"\xd0\xcf"))
+    {
+        return Some(("a spreadsheet".into(), pandas("read_excel", names)));
+    }
     if head.starts_with(b"PK\x03\x04") && is_office {
         return Some(("an Excel or Word file".into(), OFFICE.into()));
+    }
+    if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WAVE") {
+        return Some(("a WAV recording".into(), RECORDING.into()));
     }
     // The continuation marker of the streaming format of Arrow, and the size of its schema.
     if word(0) == Some(u32::MAX) && word(4).is_some_and(|size| (1..1 << 24).contains(&size)) {
@@ -114,13 +143,27 @@ fn columnar(read: &str, names: &Names) -> String {
     if cfg!(feature = "parquet") {
         return "pass it as a file, with `data.source` = \"table\"".into();
     }
-    let read = format!("import sys, pandas, pyarrow; {read}.to_csv(sys.argv[2], index=False)");
-    format!(
-        "build the program with `cargo build --release --features parquet` to read it, or convert it with \
-         `python3 -c '{read}' {} {}`",
-        names.file,
-        names.with("csv")
+    let convert =
+        python(&format!("import sys, pandas, pyarrow; {read}.to_csv(sys.argv[2], index=False)"), names);
+    format!("build the program with `cargo build --release --features parquet` to read it, or {convert}")
+}
+
+/// Returns the remedy for a table that a function of pandas reads.
+fn pandas(function: &str, names: &Names) -> String {
+    python(
+        &format!("import sys, pandas; pandas.{function}(sys.argv[1]).to_csv(sys.argv[2], index=False)"),
+        names,
     )
+}
+
+/// Returns the remedy for a file that a program in Python converts to CSV.
+fn python(program: &str, names: &Names) -> String {
+    format!("convert it with `python3 -c '{program}' {} {}`", names.file, names.with("csv"))
+}
+
+fn rscript(names: &Names) -> String {
+    let program = "a = commandArgs(TRUE); write.csv(readRDS(a[1]), a[2], row.names = FALSE)";
+    format!("convert it with `Rscript -e '{program}' {} {}`", names.file, names.with("csv"))
 }
 
 fn unpack(command: &str, names: &Names) -> String {

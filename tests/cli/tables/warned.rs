@@ -234,11 +234,13 @@ fn a_column_that_identifies_the_rows_is_reported() {
         let read = described(folder, "a.csv", &[key]);
         assert_eq!((&read["vocab"], warns(&read, "as the first token")), (&json!(7), false), "{read}");
     }
-    for text in [
-        format!("id,a,b,c\n{}", rows(|row| row % 30)),
-        format!("x,a,b,c\n{}", rows(|row| 2 * row)),
-        rows(|row| row / 2),
-    ] {
+    // A column that recurs identifies groups.
+    let sessions = (0..60).map(|row| format!("{},{}\n", row / 3, row % 7)).collect::<String>();
+    let warning = reported(&format!("session_id,item\n{sessions}")).unwrap();
+    assert!(warning.contains("set `data.group_by` = \"session_id\" and `data.column`"), "{warning}");
+    let read = described(folder, "a.csv", &["data.group_by=session_id", "data.column=item"]);
+    assert_eq!((&read["table"]["groups"], warns(&read, "as the first token")), (&json!(20), false), "{read}");
+    for text in [format!("x,a,b,c\n{}", rows(|row| 2 * row)), rows(|row| row / 2)] {
         assert_eq!(reported(&text), None, "{text}");
     }
 }

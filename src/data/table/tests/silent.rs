@@ -48,8 +48,9 @@ fn quotations_in_tabbed_texts_keep_their_quotes() {
     let misplaced = File::new("a.csv", "en,de\n\"Hi,\" he said.,Hallo\nx,y,z\n");
     assert_eq!(
         misplaced.problem(pairs(&misplaced)),
-        "FILE:2: has text after a closing quote, or a quote that is never closed; write two quotes for each quote within \
-         a value, or set `data.quotes` = false if quotes are part of the values"
+        "FILE:2: has text after a closing quote, or a quote that is never closed; set `data.delimiter` if another character \
+         than comma separates the values, write two quotes for each quote within a value, or set `data.quotes` = false if \
+         quotes are part of the values"
     );
 }
 
