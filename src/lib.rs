@@ -47,7 +47,7 @@
 //! let temporary = tempfile::tempdir().unwrap();
 //! let target = RunPath::Folder(temporary.path().join("run"));
 //! let outcome = launch(&config, Mode::New(target), &control)?;
-//! assert_eq!(outcome.summary.steps, 3);
+//! assert_eq!(outcome.summary.work.steps, 3);
 //! # Ok::<(), causal_attention::Error>(())
 //! ```
 //!
@@ -91,7 +91,7 @@
 //! # let folder = temporary.path().join("run");
 //! let control = Control::unwatched(backend::choose(None, None)?);
 //! let outcome = launch_with(&config, Mode::New(RunPath::Folder(folder)), &control, inputs)?;
-//! assert_eq!(outcome.summary.steps, 4);
+//! assert_eq!(outcome.summary.work.steps, 4);
 //! let steps: Vec<usize> = recorded.lock().unwrap().iter().map(|(step, _)| *step).collect();
 //! assert_eq!(steps, [0, 2, 4]);
 //! # Ok::<(), causal_attention::Error>(())
