@@ -129,7 +129,7 @@ fn read_or_draw(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> R
     read(config, seed, given)
 }
 
-/// Returns an error if a set has no target that counts in the loss.
+/// Returns an error if a set lacks a target that counts in the loss.
 fn check_targets(config: &DataConfig, dataset: Dataset) -> Result<Dataset> {
     let is_empty = |set: &Sequences| set.targets() == 0;
     let which = match (is_empty(&dataset.train), is_empty(&dataset.valid)) {

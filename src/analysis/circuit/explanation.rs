@@ -71,7 +71,7 @@ pub struct Explanation {
     pub edges: Vec<Edge>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
-    /// What the components write, read and change.
+    /// The effects of the components: their predictions by depth, contributions and patches.
     #[serde(flatten)]
     pub views: Views,
     /// The weight analysis of the heads.
@@ -117,7 +117,7 @@ pub struct CircuitGain {
     pub no_circuit: Option<String>,
 }
 
-/// What the components write, read and change.
+/// The effects of the components: their predictions by depth, contributions and patches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Views {
     /// The logit lens: the prediction before the first block and after each block.

@@ -42,7 +42,7 @@ struct Layout {
 /// select.
 pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     let path = &file(config)?;
-    let (bytes, layout) = open(config)?;
+    let (bytes, layout) = open(config, path)?;
     let count = layout.shape.iter().product();
     let ids = IdsInFile {
         bytes: Arc::new(bytes),
@@ -101,9 +101,8 @@ fn file(config: &DataConfig) -> Result<PathBuf> {
     }
 }
 
-/// Opens the file of an array and determines its layout.
-fn open(config: &DataConfig) -> Result<(Bytes, Layout)> {
-    let path = &file(config)?;
+/// Opens the file of an array at `path`, and determines its layout.
+fn open(config: &DataConfig, path: &Path) -> Result<(Bytes, Layout)> {
     let failed = |error| Error::io("read", path, error);
     let (bytes, head, length) = match files::open(path)? {
         Input::Stream(bytes) => {
@@ -213,7 +212,7 @@ fn in_rows(
     rows: usize,
     columns: usize,
 ) -> Result<(Sequences, Sequences)> {
-    let path = &file(config)?;
+    let path = &ids.path;
     if !(2..=MAX_SIZE).contains(&columns) {
         let problem = format!(
             "has rows of {}, but a sequence needs 2 to {MAX_SIZE}; reshape it to one dimension to read one long \

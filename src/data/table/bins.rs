@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::numbers::edges;
+use super::edges::edges;
 use super::{Table, values::Encoder};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::{and_more, excerpt};
@@ -132,7 +132,7 @@ impl Table<'_> {
         ));
     }
 
-    /// Removes the sequences of a single number, which have no change.
+    /// Removes the sequences of a single number, which lack a change.
     fn leave_out_empty(&mut self, rows: &mut Vec<(usize, Range<usize>)>) -> Result<()> {
         let Some((line, _)) = rows.iter().find(|(_, values)| values.is_empty()).cloned() else {
             return Ok(());

@@ -132,10 +132,7 @@ impl Table<'_> {
             self.columns.names.clear();
         }
         if let Some((_, names)) = names {
-            let is_unread = |index: &usize| !fields.reads(*index);
-            let masks =
-                names.iter().enumerate().filter(|(index, name)| is_unread(index) && targets::is_mask(name));
-            self.columns.masks = masks.map(|(index, name)| (index, name.to_string())).collect();
+            self.columns.masks = masks(names, |index| fields.reads(index));
         }
         // The selected fields do not contain the index.
         self.columns.skipped = 0;
@@ -248,11 +245,7 @@ impl Table<'_> {
         let unselected =
             names.iter().enumerate().filter(|&(index, _)| column != Some(index)).map(|(_, name)| name);
         self.reading.guesses.extend(targets::warn_of_split(unselected, column.is_none()));
-        let masks = names
-            .iter()
-            .enumerate()
-            .filter(|&(index, name)| column.is_some_and(|column| column != index) && targets::is_mask(name));
-        self.columns.masks = masks.map(|(index, name)| (index, name.to_string())).collect();
+        self.columns.masks = column.map_or_else(Vec::new, |column| masks(names, |index| index == column));
     }
 
     /// Returns the indices of the named columns in a header. Duplicate names are matched in order.
@@ -307,6 +300,12 @@ impl Table<'_> {
             Error::key(key, name, problem)
         })
     }
+}
+
+/// Returns the indices and names of the mask columns that are not read themselves.
+fn masks(names: &StringRecord, is_read: impl Fn(usize) -> bool) -> Vec<(usize, String)> {
+    let masks = names.iter().enumerate().filter(|&(index, name)| !is_read(index) && targets::is_mask(name));
+    masks.map(|(index, name)| (index, name.to_string())).collect()
 }
 
 /// Formats column names as a list for an error.

@@ -44,7 +44,7 @@ impl Table<'_> {
         let path = self.path.clone();
         let quotes = self.reads_quotes(text, delimiter)?;
         let mut rows = rows(&path, text, delimiter, quotes).skip_while(is_blank);
-        let Some(first) = rows.next().transpose()? else { return Ok(()) };
+        let Some(mut first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
@@ -52,7 +52,6 @@ impl Table<'_> {
         if delimiter != b' ' {
             self.warn_of_trimmed(text, delimiter);
         }
-        let mut first = first;
         if let Some(is_certain) = self.lacks_name_of_row_names(&first, &below, width) {
             if !is_certain {
                 self.reading.guesses.push(format!(

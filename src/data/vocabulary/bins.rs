@@ -22,7 +22,7 @@ pub(super) struct Bins {
     pub of_numbers: BinsOf,
 }
 
-/// How the numbers of a table are read before they are sorted into bins.
+/// The reading of the numbers of a table, before they are sorted into bins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::data) struct BinsOf {
     /// True for the changes from each number to the next.

@@ -15,12 +15,16 @@ impl Vocabulary {
     /// # Errors
     /// Returns an error that names the first unknown part and its position.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        if let Some((byte, character)) = self.unknown(text) {
-            let position = text[..byte].chars().count();
-            return Err(self.not_in(&character.to_string(), "character", position + 1));
-        }
+        self.check_characters(text)?;
         let mut encoded = self.encode_all(&[text])?;
         Ok(encoded.swap_remove(0))
+    }
+
+    /// Returns an error for the first character of a text that is not in the vocabulary.
+    pub(super) fn check_characters(&self, text: &str) -> Result<()> {
+        let Some((byte, character)) = self.unknown(text) else { return Ok(()) };
+        let position = text[..byte].chars().count();
+        Err(self.not_in(&character.to_string(), "character", position + 1))
     }
 
     /// Encodes a complete text: like [`encode`](Self::encode), with the tokens that a tokenizer adds before and after

@@ -1,6 +1,7 @@
 //! Vocabularies of the texts in a table: words or byte pairs, with special tokens that delimit the texts; and the encoding
 //! of texts that consist of several parts.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokenizers::models::TrainerWrapper;
@@ -133,20 +134,22 @@ impl Vocabulary {
             return parts.iter().map(|part| self.encode(part)).collect();
         };
         let text = parts.concat();
-        let ids = self.encode(&text)?;
         if parts.len() == 1 {
-            return Ok(vec![ids]);
+            return Ok(vec![self.encode(&text)?]);
         }
-        // The ids are those of `encode`, so the library succeeds.
-        let encoding =
-            tokenizer.tokenizer.encode(text, false).map_err(|error| Error::Input(error.to_string()))?;
-        let ends: Vec<usize> = parts
-            .iter()
-            .scan(0, |end, part| {
-                *end += part.len();
-                Some(*end)
-            })
-            .collect();
+        self.check_characters(&text)?;
+        let encode = || tokenizer.tokenizer.encode(text.as_str(), false);
+        let Ok(Ok(encoding)) = catch_unwind(AssertUnwindSafe(encode)) else {
+            // Encoding without positions fails too, and names the cause.
+            self.encode(&text)?;
+            return Err(Error::Input("the tokenizer does not locate its tokens; save it again".into()));
+        };
+        let mut end = 0;
+        let ends = parts.iter().map(|part| {
+            end += part.len();
+            end
+        });
+        let ends: Vec<usize> = ends.collect();
         let mut divided = vec![Vec::new(); parts.len()];
         for (&id, &(_, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
             divided[ends.partition_point(|&part_end| part_end < end).min(parts.len() - 1)].push(id);

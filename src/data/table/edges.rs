@@ -1,7 +1,5 @@
-//! The edges between the bins of numbers.
-//!
-//! The edges between bins are quantiles or equal distances of the training set,
-//! so the validation set does not influence them.
+//! The edges between the bins of numbers: quantiles or equal distances of the training set, so the validation set does not
+//! influence them.
 
 use crate::data::config::Binning;
 
