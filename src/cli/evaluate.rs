@@ -98,9 +98,16 @@ fn check_settings(
     }
     // The config of an imported run does not say whether its data consists of short texts.
     let has_effect = |key: &str| key == "data.tokens" && folder.is_imported();
-    let vocabulary_keys = ["data.tokens", "data.vocab", "data.values", "data.end_of_text"]
-        .into_iter()
-        .filter(|key| sets(&args.set, key) && !has_effect(key));
+    let vocabulary_keys = [
+        "data.tokens",
+        "data.vocab",
+        "data.values",
+        "data.end_of_text",
+        "data.bins",
+        "data.binning",
+        "data.difference",
+    ];
+    let vocabulary_keys = vocabulary_keys.into_iter().filter(|key| sets(&args.set, key) && !has_effect(key));
     if let Some((key, (value, _))) =
         differing(vocabulary_keys, [&config.values(), &made_with.values()]).next()
     {
@@ -120,7 +127,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         scored::select(args.split, args.data.is_some(), run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;
-    let is_own = config.data == made_with.data;
+    let is_own = config.data == made_with.data && config.run.seed == made_with.run.seed;
     if is_own {
         warn_of_change(run, scored, &dataset);
     }
@@ -136,6 +143,11 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         Split::Train => (&dataset.train, None, Vec::new()),
     };
     warn_of_seen(run, scored, is_own, &dataset, set);
+    // Keys from the config of the run may belong to its own file.
+    let is_given = |error: &Error| matches!(error, Error::Key { key, .. } if sets(&args.set, key));
+    for unused in config.without_effect(Some(&dataset)).into_iter().filter(is_given) {
+        warn(&format!("warning: {unused}"));
+    }
     if sets(&args.set, "training.precision") {
         check_precision(&config.training, device)?;
     }

@@ -34,7 +34,7 @@ pub struct Listed {
     pub data: Option<String>,
     /// The file or folder from which the model was imported.
     pub imported_from: Option<String>,
-    /// The architecture, the number of layers and their width.
+    /// The architecture, the number of layers and their width; for a study, those of its best trial.
     pub model: Option<String>,
     /// The number of trainable parameters.
     pub parameters: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Listed {
     /// The state of the folder.
     #[serde(flatten)]
     pub state: ListedState,
-    /// The config by section.
+    /// The config by section; for a study, that of its best trial.
     #[serde(skip)]
     config: toml::Table,
 }
@@ -111,7 +111,11 @@ pub fn list(
     }
     runs.retain(|run| {
         let matches = |(key, wanted): &(String, String)| {
-            run.value(key).is_some_and(|value| equals(&value, wanted) || is_end_of_path(key, &value, wanted))
+            run.value(key).is_some_and(|value| {
+                // The table writes spaces for underscores.
+                let is_shown = key == "ended" && value == wanted.replace(' ', "_");
+                is_shown || equals(&value, wanted) || is_end_of_path(key, &value, wanted)
+            })
         };
         filters.iter().all(matches)
     });
@@ -206,10 +210,11 @@ impl Listed {
     fn read(path: &Path) -> Result<Self> {
         let folder = RunFolder::at(path);
         let config_path = folder.config();
-        let config: toml::Table = Text::open_own(&config_path)?
-            .read_to_string()?
-            .parse()
-            .map_err(|error: toml::de::Error| Error::file(&config_path, error.message().to_string()))?;
+        let read_table = |path: &Path| -> Result<toml::Table> {
+            let text = Text::open_own(path)?.read_to_string()?;
+            text.parse().map_err(|error: toml::de::Error| Error::file(path, error.message().to_string()))
+        };
+        let mut config = read_table(&config_path)?;
         let summary: Value = match has_entry(&folder.summary()) {
             true => {
                 Scores::check(&folder)?;
@@ -221,6 +226,11 @@ impl Listed {
         let text = |key: &str| summary[key].as_str().map(str::to_string);
         let study = is_study(path).then(|| StudyResult::read(path)).transpose()?;
         let seeds = config.get("tune").and_then(|tune| tune.get("seeds")?.as_integer()?.try_into().ok());
+        // The loss of a study is that of its best trial.
+        let best = path.join("best.toml");
+        if study.is_some() && has_entry(&best) {
+            config = read_table(&best)?;
+        }
         let ended = if study.is_some() {
             "study".to_string()
         } else if summary.is_null() {

@@ -47,6 +47,9 @@ pub struct State {
     /// The keys of the section `training` that were used last.
     #[serde(default)]
     pub training: BTreeMap<String, toml::Value>,
+    /// The warnings from reading the data at the start, which a resumed run reads as recorded.
+    #[serde(default)]
+    pub guesses: Vec<String>,
     /// The changes of the section `training` with which the run was resumed.
     #[serde(default)]
     pub changes: Vec<String>,

@@ -166,7 +166,8 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         let description = Description { model: config.model.clone(), sizes };
         let data_fingerprint = dataset.fingerprint();
         let (began_with, training) = (hash_of_start(config), training_keys(config));
-        let mut state = State { data_fingerprint, began_with, training, ..State::default() };
+        let guesses = dataset.guesses().cloned().collect();
+        let mut state = State { data_fingerprint, began_with, training, guesses, ..State::default() };
         let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
             let samples = Sample::first(&dataset.valid, config.analysis.samples);

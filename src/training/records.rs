@@ -285,6 +285,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let (state, device) = (&self.state, &self.setup.control.device);
         let best = state.best.as_ref();
         let last = |split| self.history.last(split);
+        let guesses = state.guesses.iter().filter(|guess| !self.setup.warnings.contains(guess));
         Summary {
             losses: Losses {
                 best_valid_loss: best.map(|best| best.evaluation.loss),
@@ -315,7 +316,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
             heads_worth_most: Vec::new(),
             hashes: Hashes::of(&self.setup.folder),
-            warnings: self.setup.warnings.iter().chain(&state.changes).cloned().collect(),
+            warnings: self.setup.warnings.iter().chain(guesses).chain(&state.changes).cloned().collect(),
         }
     }
 }

@@ -262,9 +262,23 @@ fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
 struct Previous {
     schedule: Schedule,
     steps_per_epoch: usize,
-    /// The keys of [training] that have changed, with their new values.
+    /// The keys of the learning rate that have changed, with their new values.
     changed: Vec<String>,
 }
+
+/// The keys that determine the learning rate of a step.
+const KEYS_OF_RATE: [&str; 7] = [
+    "training.learning_rate",
+    "training.min_learning_rate",
+    "training.schedule",
+    "training.warmup",
+    "training.cooldown",
+    "training.steps",
+    "training.epochs",
+];
+
+/// The keys that determine the number of steps of an epoch.
+const KEYS_OF_EPOCH: [&str; 2] = ["training.batch_size", "training.accumulate"];
 
 impl Previous {
     /// Returns the training from the keys of the checkpoint; `None` if they are not recorded or were edited.
@@ -278,7 +292,9 @@ impl Previous {
         (config.training.steps, config.training.epochs) = (None, None);
         let training = config.with(&state.training).ok()?.training;
         let batches = setup.dataset.train.len().div_ceil(training.batch_size);
-        let changed = differing(now.keys().map(String::as_str), [&now, &state.training]);
+        let has_epochs = setup.config.training.steps.is_none();
+        let keys = KEYS_OF_RATE.into_iter().chain(KEYS_OF_EPOCH.into_iter().filter(|_| has_epochs));
+        let changed = differing(keys, [&now, &state.training]);
         Some(Self {
             schedule: Schedule::new(&training, training.total_steps(batches)),
             steps_per_epoch: training.steps_per_epoch(batches),

@@ -179,6 +179,21 @@ fn epoch_warning(config: &Config, dataset: &Dataset) -> Option<String> {
     })
 }
 
+/// Returns a warning if validation reads learned positions that no training batch reaches.
+fn untrained_positions_warning(config: &Config, dataset: &Dataset) -> Option<String> {
+    let model = &config.model;
+    let is_learned = model.position.ends_with_context() && model.architecture != Architecture::OneLayer;
+    let [_, longest] = dataset.train.lengths().filter(|_| is_learned)?;
+    let read = dataset.valid.time();
+    (longest < read).then(|| {
+        format!(
+            "training reads at most {}, but validation {read}, and learned positions above {longest} keep their \
+             initial values; set the upper limit of `data.lengths` to {read}, or another `model.position`",
+            counted(longest, "position"),
+        )
+    })
+}
+
 /// Returns a warning if the weights that the run starts from were trained on sequences of its validation set.
 fn seen_warning(config: &Config, dataset: &Dataset) -> Option<String> {
     let lineage = RunFolder::open(config.run.start()?).ok()?.lineage();
@@ -213,6 +228,7 @@ pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -
     warnings.extend(seen_warning(config, dataset));
     warnings.extend(config.training.warnings(total));
     warnings.extend(epoch_warning(config, dataset));
+    warnings.extend(untrained_positions_warning(config, dataset));
     if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
         warnings.push(
             "training.precision = bf16 is slower than f32 on this processor, which lacks the instructions \

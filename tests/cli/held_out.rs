@@ -55,6 +55,20 @@ fn every_target_of_a_held_out_file_counts() {
 }
 
 #[test]
+fn settings_that_the_data_does_not_use_are_reported() {
+    let dir = trained_dir();
+    let read_as_text = ["evaluate", "run", "--data", "heldout.txt"];
+    let output = run(dir.path(), &[&read_as_text[..], &["--set", "data.column=name"]].concat());
+    let stderr = text(&output.stderr);
+    let unused = "warning: `data.column` = \"name\" has no effect: it applies only to tables";
+    assert!(output.status.success() && stderr.contains(unused), "{stderr}");
+    assert!(!text(&run(dir.path(), &read_as_text).stderr).contains("has no effect"));
+    let output = run(dir.path(), &["evaluate", "run", "--set", "data.bins=4"]);
+    let stderr = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("`data.bins` = 4 has no effect"), "{stderr}");
+}
+
+#[test]
 fn unknown_tokens_in_a_file_are_reported() {
     let dir = TempDir::new().unwrap();
     let write = |name: &str, contents: &str| fs::write(dir.path().join(name), contents).unwrap();

@@ -69,6 +69,13 @@ fn jump_of_the_rate_is_reported_at_the_resumed_step() {
         .unwrap();
     let stderr = without_data_warnings(&output.stderr);
     assert!(stderr.contains("because of training.learning_rate = 0.1 (was "), "{stderr}");
+    // Other changes are not a cause.
+    let output = resume(dir.path(), "run")
+        .args(["--steps", "2000", "--set", "training.optimizer=sgd", "--until", "40"])
+        .output()
+        .unwrap();
+    let stderr = without_data_warnings(&output.stderr);
+    assert!(stderr.contains("because of training.steps = 2000 (was 400); to keep"), "{stderr}");
 }
 
 /// Trains a small run up to a step.

@@ -76,6 +76,23 @@ fn texts_are_evaluated_in_windows_per_length() {
 }
 
 #[test]
+fn learned_positions_that_training_never_reads_are_reported() {
+    let dir = TempDir::new().unwrap();
+    for (position, lengths, is_reported) in
+        [("learned", "[7, 9]", true), ("learned", "[7, 12]", false), ("rotary", "[7, 9]", false)]
+    {
+        let (position, lengths) = (format!("model.position={position}"), format!("data.lengths={lengths}"));
+        let planned = run(
+            dir.path(),
+            &["train", "--dry-run", "--set", &position, "--set", &lengths, "--set", "data.length=12"],
+        );
+        let warned = text(&planned.stderr);
+        let problem = "training reads at most 9 positions, but validation 12";
+        assert_eq!(warned.contains(problem), is_reported, "{position} {lengths}: {warned}");
+    }
+}
+
+#[test]
 fn invalid_lengths_are_refused_with_the_reason() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=1"], "run");

@@ -309,6 +309,26 @@ fn paused_runs_resume_to_the_same_result() {
 }
 
 #[test]
+fn warnings_about_reading_stay_in_the_summary_of_a_resumed_run() {
+    let dir = TempDir::new().unwrap();
+    let rows = "# a comment\n".to_string() + &"1,2,3\n2,3,1\n3,1,2\n".repeat(40);
+    fs::write(dir.path().join("rows.csv"), rows).unwrap();
+    let keys = [&SMALL[..], &["data.path=rows.csv", "data.vocab=auto", "training.steps=6"]].concat();
+    let output = train(dir.path(), &keys, &["--run", "run", "--until", "3"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run = dir.path().join("run");
+    let is_reported = || {
+        let warnings = summary(&run)["warnings"].as_array().unwrap().clone();
+        let of_comments =
+            |warning: &&serde_json::Value| warning.to_string().contains("is skipped as a comment");
+        warnings.iter().filter(of_comments).count()
+    };
+    assert_eq!(is_reported(), 1);
+    resume_with(dir.path(), &[]);
+    assert_eq!(is_reported(), 1);
+}
+
+#[test]
 fn changed_optimizer_restarts_its_moments_with_a_notice() {
     let dir = TempDir::new().unwrap();
     let run = small_run(dir.path(), &["training.optimizer=sgd", "training.steps=12"], "run");

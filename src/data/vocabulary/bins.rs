@@ -122,13 +122,15 @@ impl Bins {
         }
     }
 
-    /// Returns the number of significant digits with which an edge differs from its neighbours, at least four.
+    /// Returns the number of significant digits, at least four, with which an edge is written within a thousandth of the
+    /// distance to its neighbours, so that its label separates the same numbers.
     fn digits(&self, at: usize) -> usize {
         let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
         let others: Vec<f64> = neighbours.filter_map(|other| self.edges.get(other).copied()).collect();
+        let edge = self.edges[at];
         let are_enough = |&digits: &usize| {
-            let text = rounded(self.edges[at], digits);
-            others.iter().all(|&other| rounded(other, digits) != text)
+            let error = (rounded(edge, digits).parse::<f64>().unwrap_or(f64::INFINITY) - edge).abs();
+            others.iter().all(|&other| error <= MAX_LABEL_ERROR * (other - edge).abs())
         };
         (MIN_DIGITS..MAX_DIGITS).find(are_enough).unwrap_or(MAX_DIGITS)
     }
@@ -158,6 +160,9 @@ impl Bins {
 /// The numbers of significant digits of written numbers.
 const MIN_DIGITS: usize = 4;
 const MAX_DIGITS: usize = 17;
+
+/// The maximum error of a written edge, as a share of the distance to the next edge.
+const MAX_LABEL_ERROR: f64 = 1e-3;
 
 /// Writes a number with up to `digits` significant digits.
 fn rounded(number: f64, digits: usize) -> String {
@@ -200,7 +205,7 @@ mod tests {
         let edges = vec![101_300.6, 101_301.0, 101_301.5];
         let vocabulary = Vocabulary::bins(edges, &numbers, false, BinsOf::default()).unwrap();
         let labels = [0, 1, 2, 3].map(|id| vocabulary.token(id));
-        assert_eq!(labels, ["<101300.6", "101300.6–101301", "101301–101302", "≥101302"]);
+        assert_eq!(labels, ["<101300.6", "101300.6–101301", "101301–101301.5", "≥101301.5"]);
         assert_eq!(vocabulary.encode(&vocabulary.decode(&[0, 1, 2, 3])).unwrap(), [0, 1, 2, 3]);
     }
 }

@@ -265,6 +265,11 @@ fn results_are_independent_of_jobs_and_average_seeds() {
     let losses = [0, 1].map(|index| listed[index]["best_valid_loss"].as_f64().unwrap());
     assert!(losses.is_sorted() && losses.contains(&best), "{losses:?} {best}");
     let study = listed.as_array().unwrap().iter().find(|run| run["name"] == "one").unwrap();
+    // The model of this loss is that of the best trial.
+    let best_config: toml::Table =
+        std::fs::read_to_string(dir.path().join("one/best.toml")).unwrap().parse().unwrap();
+    let [layers, width] = ["layers", "d_model"].map(|key| best_config["model"][key].to_string());
+    assert_eq!(study["model"], format!("decoder, {layers} x {width}"));
     assert_eq!(
         (&study["trials"], &study["seeds"], &study["best_valid_loss"]),
         (&3.into(), &2.into(), &best.into())
