@@ -78,6 +78,52 @@ fn bare_ids_train_and_all_commands_read_them() {
 }
 
 #[test]
+fn a_folder_of_arrays_names_its_files() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("prepared")).unwrap();
+    let ids = (0..900).map(|index| index * (index / 5) % 13).collect::<Vec<u32>>();
+    fs::write(dir.path().join("prepared/train.bin"), two_bytes(&ids)).unwrap();
+    let (alone, _) = described(dir.path(), &["data.path=prepared"]);
+    assert_eq!(alone["source"], "array");
+    fs::write(dir.path().join("prepared/val.bin"), two_bytes(&ids)).unwrap();
+    let output = program(dir.path()).args(["data", "--set", "data.path=prepared"]).output().unwrap();
+    let expected = "error: --set: `data.path` = prepared names 2 files, but one array is read; set `data.path` = \
+                    \"prepared/train.bin\" and `data.valid_path` = \"prepared/val.bin\"\n";
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(2), expected));
+    let followed =
+        described(dir.path(), &["data.path=prepared/train.bin", "data.valid_path=prepared/val.bin"]);
+    assert_eq!(followed.0["valid"]["targets"], 899);
+}
+
+#[test]
+fn ids_as_text_are_read_as_the_error_advises() {
+    let dir = TempDir::new().unwrap();
+    let ids = (0..900).map(|index| index * (index / 5) % 13).collect::<Vec<u32>>();
+    fs::write(dir.path().join("train.bin"), two_bytes(&ids)).unwrap();
+    let ids = &ids[..500];
+    fs::write(dir.path().join("other.bin"), two_bytes(ids)).unwrap();
+    small_run(dir.path(), &["data.path=train.bin", "data.vocab=auto", "training.steps=2"], "run");
+    let words: Vec<String> = ids.iter().map(u32::to_string).collect();
+    fs::write(dir.path().join("ids.txt"), words.join(" ")).unwrap();
+    let evaluate = |sets: &[&str]| {
+        let mut command = program(dir.path());
+        command.args(["evaluate", "run"]).args(sets);
+        command.output().unwrap()
+    };
+    let refused = evaluate(&["--data", "ids.txt"]);
+    let advice = "holds numbers as text, not an array; write each on its own line with tr -s ', \\t\\r' '\\n' < ids.txt > \
+                  NEW.csv, and read NEW.csv with --set data.source=table --set data.column=1";
+    assert!(text(&refused.stderr).contains(advice), "{}", text(&refused.stderr));
+    fs::write(dir.path().join("NEW.csv"), words.join("\n")).unwrap();
+    let table =
+        evaluate(&["--data", "NEW.csv", "--set", "data.source=table", "--set", "data.column=1", "--json"]);
+    let array = evaluate(&["--data", "other.bin", "--json"]);
+    let [table, array]: [Value; 2] =
+        [table, array].map(|output| serde_json::from_slice(&output.stdout).unwrap());
+    assert_eq!((&table["tokens"], &table["loss"]), (&499.into(), &array["loss"]));
+}
+
+#[test]
 fn a_tokenizer_names_the_ids_of_an_array() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();

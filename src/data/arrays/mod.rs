@@ -91,14 +91,29 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
 /// Returns the file that `config` names.
 fn file(config: &DataConfig) -> Result<PathBuf> {
     let mut files = config.path.files("data.path")?;
-    match (files.pop(), files.is_empty()) {
-        (Some(file), true) => Ok(file),
-        _ => {
-            let problem = "names several files; pass the path of one .npy or .bin file, and set `data.valid_path` to \
-                           another one for validation";
-            Err(Error::key("data.path", &config.path, problem))
-        }
+    if files.len() == 1 {
+        return Ok(files.remove(0));
     }
+    let is_for_validation = |file: &&PathBuf| {
+        file.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains("val"))
+    };
+    let remedy = match &files[..] {
+        [first, second] if is_for_validation(&first) != is_for_validation(&second) => {
+            let (valid, train) = if is_for_validation(&first) { (first, second) } else { (second, first) };
+            format!(
+                "set `data.path` = \"{}\" and `data.valid_path` = \"{}\"",
+                train.display(),
+                valid.display()
+            )
+        }
+        _ => "set `data.path` to one .npy or .bin file, and `data.valid_path` to another one for validation"
+            .into(),
+    };
+    Err(Error::key(
+        "data.path",
+        &config.path,
+        format!("names {}, but one array is read; {remedy}", counted(files.len(), "file")),
+    ))
 }
 
 /// Opens the file of an array at `path`, and determines its layout.

@@ -79,7 +79,14 @@ fn refuse_other_formats(path: &Path, head: &[u8]) -> Result<()> {
     let is_utf8 = text.len() + 4 > head.len();
     let is_plain =
         |character: char| !character.is_control() || matches!(character, '\t' | '\n' | '\r' | '\x0c');
-    let problem = if is_utf8 && text.chars().all(is_plain) {
+    let is_of_number = |character: char| character.is_ascii_digit() || " \t\r\n,".contains(character);
+    let problem = if is_utf8 && text.chars().all(is_of_number) {
+        format!(
+            "holds numbers as text, not an array; write each on its own line with tr -s ', \\t\\r' '\\n' < {} > NEW.csv, and \
+             read NEW.csv with --set data.source=table --set data.column=1",
+            files::quoted(path)
+        )
+    } else if is_utf8 && text.chars().all(is_plain) {
         "is text, not an array of token ids; set `data.source` = \"text\" to read it as a text".to_string()
     } else if let Some((what, remedy)) = files::recognised(path, head) {
         format!("looks like {what}, not an array of token ids; {remedy}")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::paths::is_folder_of_tables;
+use super::paths::source_of_folder;
 use crate::choices;
 use crate::data::excerpt::excerpt;
 use crate::data::ids::Integer;
@@ -38,7 +38,7 @@ impl Source {
         if path.as_os_str().is_empty() {
             return Source::Sequences;
         }
-        if is_folder_of_tables(path) { Source::Table } else { Self::by_extension(path) }
+        if path.is_dir() { source_of_folder(path) } else { Self::by_extension(path) }
     }
 
     /// Returns the source that reads a file with the extension of `path`.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Column, DataConfig, RowSplit, Values};
+use super::{Column, Comment, DataConfig, RowSplit, Values};
 use crate::error::{Error, Result};
 
 impl DataConfig {
@@ -72,10 +72,12 @@ impl DataConfig {
         if self.difference && self.bins == 0 {
             return refused("data.difference", &true, "needs bins of the differences; set `data.bins` = 32");
         }
-        if self.comment.chars().count() > 8 || self.comment.contains(['\n', '\r']) {
+        if let Comment::Of(beginning) = &self.comment
+            && (beginning.chars().count() > 8 || beginning.contains(['\n', '\r']))
+        {
             return refused(
                 "data.comment",
-                &self.comment,
+                beginning,
                 "is not the beginning of a comment; use a few characters",
             );
         }

@@ -19,7 +19,7 @@ use crate::range::{Number, Range, Ranged, Section};
 pub use self::choice::{Cache, Column, Count, Documents, Dtype, Periods, Source, Task, Tokens, Values};
 pub use self::paths::Paths;
 pub(super) use self::paths::walk;
-pub use self::table::{Binning, Delimiter, Header, LongRows, LossOn, Quotes, RowSplit};
+pub use self::table::{Binning, Comment, Delimiter, Header, LongRows, LossOn, Quotes, RowSplit};
 
 /// The maximum size of a vocabulary and of a sequence: 2^20, about four times the largest vocabulary of published
 /// models.
@@ -118,8 +118,10 @@ pub struct DataConfig {
     /// The meaning of the first line of a CSV table: true for names of the columns, false for the first row. `"auto"`
     /// infers it from the values below.
     pub header: Header,
-    /// The beginning of the lines of a CSV table that are comments, such as `"#"`. Empty: no line is a comment.
-    pub comment: String,
+    /// The beginning of the lines of a CSV table that are comments, such as `"#"`. `"none"`: no line is a comment.
+    /// `"auto"`: lines that begin with `#`, if they cannot be rows.
+    #[schemars(with = "String")]
+    pub comment: Comment,
     /// The values of a table: `"integers"`, which are their own ids; `"symbols"`, names that get an id each; or
     /// `"auto"`: integers if the first value is a number, but symbols if the range of the integers is more than four
     /// times the number of different ones.
@@ -183,7 +185,7 @@ impl Default for DataConfig {
             split: RowSplit::Auto,
             delimiter: Delimiter::Auto,
             header: Header::Auto,
-            comment: String::new(),
+            comment: Comment::Auto,
             values: Values::Auto,
             column: Column::default(),
             columns: Vec::new(),

@@ -181,16 +181,16 @@ pub(in crate::data) fn walk(path: &Path) -> impl Iterator<Item = Result<DirEntry
     })
 }
 
-/// Returns true if all files below a folder are tables by their extension. A folder with very many files is a text.
-pub(super) fn is_folder_of_tables(folder: &Path) -> bool {
+/// Returns the source that reads all files below a folder by their extensions; texts if they are mixed. Only the first
+/// files of a large folder are inspected.
+pub(super) fn source_of_folder(folder: &Path) -> Source {
     /// The maximum number of entries that are inspected.
     const MAX_ENTRIES: usize = 10_000;
-    if !folder.is_dir() {
-        return false;
-    }
-    let files: Vec<_> =
-        walk(folder).take(MAX_ENTRIES).flatten().filter(|entry| !entry.file_type().is_dir()).collect();
-    !files.is_empty() && files.iter().all(|file| Source::by_extension(file.path()) == Source::Table)
+    let entries = walk(folder).take(MAX_ENTRIES).flatten();
+    let mut sources =
+        entries.filter(|entry| !entry.file_type().is_dir()).map(|file| Source::by_extension(file.path()));
+    let first = sources.next().unwrap_or(Source::Text);
+    if sources.all(|source| source == first) { first } else { Source::Text }
 }
 
 #[cfg(test)]
@@ -235,6 +235,10 @@ mod tests {
         assert_eq!(names(Paths(vec![at("more"), at("a.csv")])), ["d.tsv", "a.csv"]);
         assert_eq!(Paths::from(at("more")).source(), Source::Table);
         assert_eq!(Paths::from(folder.path()).source(), Source::Text);
+        fs::write(at("more/train.bin"), "").unwrap();
+        assert_eq!(Paths::from(at("more")).source(), Source::Text);
+        fs::remove_file(at("more/d.tsv")).unwrap();
+        assert_eq!(Paths::from(at("more")).source(), Source::Array);
         let error = Paths::from(at("*.json")).files("data.path").unwrap_err().to_string();
         assert!(error.contains("matches no file"), "{error}");
     }

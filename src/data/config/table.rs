@@ -59,6 +59,39 @@ impl fmt::Display for Delimiter {
     }
 }
 
+/// The lines of a CSV table that are comments.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Comment {
+    /// Lines that begin with `#`, if they cannot be rows. Written `"auto"`.
+    #[default]
+    Auto,
+    /// No line. Written `"none"`.
+    None,
+    /// Lines with this beginning.
+    Of(String),
+}
+
+impl From<String> for Comment {
+    fn from(word: String) -> Self {
+        match word.as_str() {
+            "auto" => Comment::Auto,
+            "" | "none" => Comment::None,
+            _ => Comment::Of(word),
+        }
+    }
+}
+
+impl From<Comment> for String {
+    fn from(comment: Comment) -> Self {
+        match comment {
+            Comment::Auto => "auto".to_string(),
+            Comment::None => "none".to_string(),
+            Comment::Of(beginning) => beginning,
+        }
+    }
+}
+
 /// The meaning of the first line of a CSV table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", expecting = "expected true, false or \"auto\"")]

@@ -105,6 +105,9 @@ fn write_table(
         let left_out = counted(table.left_out, "sequence");
         line("left out", &format_args!("{left_out} longer than `data.length`"))?;
     }
+    if table.comments > 0 {
+        line("comments", &format_args!("{}, which are skipped", counted(table.comments, "line")))?;
+    }
     let names = table.header.as_ref().map(|names| shortened(names, " | ", MAX_ROW_VALUES));
     if table.delimiter.is_some() {
         line("header", &names.as_deref().unwrap_or("none"))?;

@@ -8,7 +8,7 @@ use csv::StringRecord;
 use super::fields::Selection;
 use super::header::{self, FirstLine};
 use super::{Row, Table, targets};
-use crate::data::config::{Column, Header};
+use crate::data::config::{Column, Comment, Header};
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
@@ -95,10 +95,10 @@ impl Table<'_> {
                 "{column} recurs in several rows, but is read as the first token of each; to read the rows of each group as \
                  one sequence, set `data.group_by` = {key} and `data.column` to the column of its values"
             ),
-            (header::Ids::OfRows, name) => format!(
+            (header::Ids::OfRows, _) => format!(
                 "{column} {}, but is read as the first token of each sequence; to leave it out, set `data.ignore_columns` = \
                  [{key}]",
-                if name.is_some() { "has a different value in each row" } else { "counts the rows" }
+                "has a different value in each row"
             ),
         });
     }
@@ -211,7 +211,7 @@ impl Table<'_> {
     /// Stores the names of a header, and finds the index and mask columns.
     pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
         self.columns.names = names.iter().map(str::to_string).collect();
-        if names.get(0).is_some_and(|name| name.starts_with('#')) && self.config.comment.is_empty() {
+        if names.get(0).is_some_and(|name| name.starts_with('#')) && self.config.comment == Comment::Auto {
             self.reading.guesses.push(format!(
                 "the header (`{}`) begins with `#`; set `data.comment` = \"#\" if it is a comment",
                 first_values(names)

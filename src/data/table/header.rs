@@ -149,11 +149,28 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
     let count = of_kind(ValueKind::Numeric).count();
     let (rises, falls) = (order.is_sorted_by(|a, b| a < b), order.is_sorted_by(|a, b| a > b));
     let are_words_new = words.clone().next().is_some() && !words.any(recurs);
-    count > 0 && (count > 1 && rises || count > 2 && falls || are_words_new) && numbers.all(is_outside)
+    let is_far = count > 0 && (count > 1 && rises || count > 2 && falls || are_words_new);
+    is_far && numbers.all(is_outside) || counts_unlike_columns(first, below)
+}
+
+/// Returns true for a line of at least three numbers that count up by one, such as years, if none of them occurs in its
+/// column and hardly any line below counts up too.
+fn counts_unlike_columns(first: &StringRecord, below: &[&Row]) -> bool {
+    const MIN_NUMBERS: usize = 3;
+    let counts = |line: &StringRecord| {
+        let numbers: Option<Vec<i64>> = line.iter().map(|value| value.parse().ok()).collect();
+        numbers.is_some_and(|numbers| numbers.windows(2).all(|pair| pair[1] - pair[0] == 1))
+    };
+    let recurs = |(column, value): (usize, &str)| values(below, column).any(|other| other == value);
+    first.len() >= MIN_NUMBERS
+        && counts(first)
+        && !first.iter().enumerate().any(recurs)
+        && below.iter().all(|row| row.1.len() == first.len())
+        && below.iter().filter(|row| counts(&row.1)).count() as f64 <= MAX_UNIQUE * below.len() as f64
 }
 
 /// Returns true if a word of the first line is above numbers only.
-fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
+pub(super) fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
     (0..first.len()).any(|column| by_kind(first, below, &[column]) == FirstLine::Names)
 }
 
@@ -293,8 +310,7 @@ pub(super) enum Ids {
     OfGroups,
 }
 
-/// Recognises a first column that numbers or identifies rows, or groups of rows, by its name. In a table without a header,
-/// the column must count up from 0 or 1.
+/// Recognises a first column that numbers or identifies rows, or groups of rows: by its name, or by its values.
 pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
     let all_have = |count: usize| below.iter().all(|row| row.1.len() >= count);
     if below.len() < MIN_NUMERIC_ROWS || !all_have(2) {
@@ -303,7 +319,7 @@ pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
     let Some(names) = names else {
         let counts = |start: i64| values(below, 0).zip(start..).all(|(value, row)| value.parse() == Ok(row));
         let has_ids = below.len() >= MIN_ROWS && all_have(3) && (counts(0) || counts(1));
-        return has_ids.then_some(Ids::OfRows);
+        return has_ids.then_some(Ids::OfRows).or_else(|| ids_by_values(below));
     };
     let name = names.get(0).unwrap_or_default().to_ascii_lowercase();
     let identifies = ["id", "idx", "index", "key", "no", "nr", "number", "row", "uid", "uuid"]
@@ -311,11 +327,30 @@ pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
         || ["_id", " id", "-id"].iter().any(|end| name.ends_with(end));
     let different = values(below, 0).collect::<HashSet<_>>().len();
     match different == below.len() {
-        _ if !identifies => None,
+        _ if !identifies => ids_by_values(below),
         true => all_have(3).then_some(Ids::OfRows),
         // Values that recur are groups if there are many of them.
         false => (different >= MIN_NUMERIC_ROWS).then_some(Ids::OfGroups),
     }
+}
+
+/// Recognises a first column by its values: words or dates that differ in each row, although the values of all other
+/// columns recur; or values that name a block of rows each and occur in no other column.
+fn ids_by_values(below: &[&Row]) -> Option<Ids> {
+    let width = below.iter().map(|row| row.1.len()).min().filter(|&width| width > 2)?;
+    if below.len() < MIN_ROWS || !(1..width).all(|column| is_expected_to_recur(below, column)) {
+        return None;
+    }
+    let first: Vec<&str> = values(below, 0).collect();
+    let different = first.iter().collect::<HashSet<_>>();
+    if different.len() == below.len() {
+        let are_numbers = first.iter().any(|value| value.parse::<f64>().is_ok());
+        return (!are_numbers).then_some(Ids::OfRows);
+    }
+    let blocks = first.chunk_by(|value, next| value == next).count();
+    let others: HashSet<&str> = below.iter().flat_map(|row| row.1.iter().skip(1)).collect();
+    let is_apart = !different.iter().any(|value| others.contains(**value));
+    (blocks == different.len() && blocks >= MIN_NUMERIC_ROWS && is_apart).then_some(Ids::OfGroups)
 }
 
 /// Returns the line number of a row of words near the beginning, above numbers only: units, a comment or a second
@@ -327,8 +362,8 @@ pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Opti
         Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),
         None => row.1.iter().any(|value| kind(value) == ValueKind::Word),
     };
-    let (titles, data) = below.split_at(MAX_TITLES.min(below.len()));
-    let found = titles.iter().rfind(has_words)?;
+    let title = below.iter().take(MAX_TITLES).rposition(|row| has_words(&row))?;
+    let (found, data) = (below[title], &below[title + 1..]);
     (data.len() >= MIN_NUMERIC_ROWS && !data.iter().any(|row| has_words(&row))).then_some(found.0)
 }
 

@@ -191,7 +191,7 @@ pub(super) struct Literal {
 }
 
 impl Literal {
-    fn of(value: &Value) -> Option<Self> {
+    pub fn of(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => {
                 let is_literal = ["true", "false"].contains(&text.as_str()) || text.parse::<Number>().is_ok();

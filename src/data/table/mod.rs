@@ -19,6 +19,7 @@ mod bins;
 mod cells;
 mod chat;
 mod columns;
+mod comments;
 mod delimited;
 mod delimiter;
 mod edges;
@@ -53,7 +54,7 @@ use self::json::Layout;
 pub use self::reading::TableReading;
 use self::texts::TextSample;
 use self::values::Encoder;
-use super::config::{Column, DataConfig, Delimiter, Source, Values};
+use super::config::{Column, Comment, DataConfig, Delimiter, Source, Values};
 use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
@@ -121,6 +122,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         table.read_file()?;
     }
     table.push_groups()?;
+    table.refuse_merged_fields()?;
     table.warn_of_empty();
     if !table.chosen.texts.is_empty() {
         return table.into_texts();
@@ -185,10 +187,15 @@ struct Chosen {
 struct Seen {
     /// True if sequences have their own end tokens.
     own_ends: bool,
+    /// True if the current file has comments, which are read as blank lines.
+    has_comments: bool,
     /// True if an integer with leading zeros was read as a number.
     drops_zeros: bool,
-    /// The numbers and booleans of JSON, and the strings with the same text, by their text. True for a string.
-    literals: HashMap<String, bool>,
+    /// The numbers and booleans of JSON, and the strings with the same text, by what they become and their text. True
+    /// for a string.
+    literals: HashMap<(&'static str, String), bool>,
+    /// The error about different values of objects that are one symbol, if values are symbols.
+    merged: Option<Error>,
 }
 
 /// The selection of columns of a table, determined from its header.
@@ -232,10 +239,16 @@ impl<'a> Table<'a> {
             Some(Layout::Lines) => self.read_json(json::lines(&path, &text)),
             None if self.reads_lines() => {
                 self.reading.format = "lines";
-                self.read_lines(&self.without_comments(text));
+                // A line of text may begin with any character.
+                let text =
+                    if self.config.comment == Comment::Auto { text } else { self.without_comments(text) };
+                self.read_lines(&text);
                 Ok(())
             }
-            None => self.read_delimited(&self.without_comments(text)),
+            None => {
+                let text = self.without_comments(text);
+                self.read_delimited(&text)
+            }
         }
     }
 
@@ -246,18 +259,6 @@ impl<'a> Table<'a> {
         let all_columns =
             |selection: &Selection| selection.form == FieldForm::Texts && selection.is_unselective();
         !is_csv && self.chosen.selection.as_ref().is_some_and(all_columns)
-    }
-
-    /// Returns the text with its comments replaced by empty lines, which keeps the numbers of the other lines.
-    fn without_comments(&self, text: String) -> String {
-        match self.config.comment.as_str() {
-            "" => text,
-            comment => {
-                let line =
-                    |line: &str| if line.starts_with(comment) { "\n".to_string() } else { line.to_string() };
-                text.split_inclusive('\n').map(line).collect()
-            }
-        }
     }
 
     /// Returns true if the rows are objects or arrays, whose values may contain line breaks.

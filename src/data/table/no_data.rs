@@ -85,11 +85,28 @@ impl Table<'_> {
             let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
             is_same || (0..names.len()).any(|column| header::is_expected_to_recur(below, column))
         };
-        let is_data = names.len() < 2 || self.config.header == Header::Given(false);
+        if self.config.header == Header::Given(false) || self.continues_headed_files(first) {
+            return Ok(());
+        }
+        let others: Vec<&Row> =
+            below.iter().copied().filter(|row| Repeat::of(&row.1, &names).is_none()).collect();
+        if header::names_numbers(&first.1, &others)
+            && let Some((row, repeat)) = again().next()
+        {
+            return Err(self.repeated(row, repeat, first));
+        }
+        let is_data = names.len() < 2;
         if !is_data && is_rare && names_recur_together(&names, below) && is_sure() {
             return again().next().map_or(Ok(()), |(row, repeat)| Err(self.repeated(row, repeat, first)));
         }
         Ok(())
+    }
+
+    /// Returns true if an earlier file has a header and this file does not, so that its first line is data.
+    fn continues_headed_files(&self, first: &Row) -> bool {
+        let has_all =
+            |names: &Vec<String>| names.iter().all(|name| first.1.iter().any(|value| value == name));
+        self.reading.header.as_ref().is_some_and(|names| !has_all(names))
     }
 
     /// Returns an error for a title: a single value above rows that all have the same number of values.
@@ -137,10 +154,10 @@ impl Table<'_> {
                            header after it if there is one";
             return Err(self.problem(Some(row.0), problem));
         }
-        if self.reading.header.is_none() {
+        let &Names { first, names, recur_together } = names;
+        if self.reading.header.is_none() || self.continues_headed_files(first) {
             return Ok(());
         }
-        let &Names { first, names, recur_together } = names;
         match recur_together.then(|| Repeat::of(&row.1, names)).flatten() {
             Some(repeat) => Err(self.repeated(row, repeat, first)),
             None if self.columns.order.is_none() && row.1 == first.1 => {
@@ -238,7 +255,7 @@ impl Table<'_> {
         let guesses = &mut self.reading.guesses;
         let text = text.trim();
         // Skipped comments are blank lines here.
-        let has_comments = !self.config.comment.is_empty();
+        let has_comments = self.seen.has_comments;
         let has_gaps = !has_comments && text.lines().any(|line| line.trim().is_empty());
         if self.is_stream == Some(true) && has_gaps {
             guesses.push(

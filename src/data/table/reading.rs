@@ -22,6 +22,8 @@ pub struct TableReading {
     pub groups: Option<usize>,
     /// The number of sequences that are left out because they are longer than `data.length`.
     pub left_out: usize,
+    /// The number of lines that are skipped as comments.
+    pub comments: usize,
     /// The names of the columns; `None` if the first line is data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Vec<String>>,

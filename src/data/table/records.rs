@@ -4,7 +4,7 @@ use csv::StringRecord;
 use serde_json::Value;
 
 use super::columns::first_values;
-use super::fields::{Form, Selection};
+use super::fields::{Fields, Form, Selection};
 use super::header::{self, FirstLine};
 use super::texts::TextSample;
 use super::values::Encoder;
@@ -93,20 +93,7 @@ impl Table<'_> {
             return Err(self.problem(Some(line), problem));
         }
         if let Some(fields) = self.fields_of_objects()? {
-            let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
-            let is_weighted = |problem| self.problem(Some(line), problem);
-            if let Value::Object(members) = &value {
-                targets::check_others(members, &names).map_err(is_weighted)?;
-            }
-            if fields.form == Form::Texts
-                && let Some(ids) = json::ids(&value, names[0]).map_err(is_weighted)?
-            {
-                let mask = targets::mask(&value, Some(names[0]));
-                return self.push_ids(line, ids, mask);
-            }
-            let row = json::fields(&value, &names).map_err(|problem| self.problem(Some(line), problem))?;
-            self.reading.add(&row);
-            return self.push_fields(&(line, row), &fields);
+            return self.push_object(&json::Parsed { line, value, text }, &fields);
         }
         let mask = targets::mask(&value, self.config.column.name());
         let values = json::values(value, self.config.column.name());
@@ -134,6 +121,39 @@ impl Table<'_> {
         }
     }
 
+    /// Adds the selected fields of an object.
+    fn push_object(&mut self, parsed: &json::Parsed<'_>, fields: &Fields) -> Result<()> {
+        let json::Parsed { line, value, text } = parsed;
+        let line = *line;
+        let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
+        let is_weighted = |problem| self.problem(Some(line), problem);
+        if let Value::Object(members) = value {
+            targets::check_others(members, &names).map_err(is_weighted)?;
+        }
+        if fields.form == Form::Texts
+            && let Some(ids) = json::ids(value, names[0]).map_err(is_weighted)?
+        {
+            let mask = targets::mask(value, Some(names[0]));
+            return self.push_ids(line, ids, mask);
+        }
+        let row = json::fields(value, &names).map_err(|problem| self.problem(Some(line), problem))?;
+        let literals = |indices: &[usize]| {
+            let values = indices.iter().filter_map(|&index| value.get(names[index]));
+            values.filter_map(json::Literal::of).collect::<Vec<_>>()
+        };
+        let [of_group, of_values] = [literals(fields.group.as_slice()), literals(&fields.values)];
+        self.refuse_mixed_quotes(line, ("one group", of_group))?;
+        if matches!(fields.form, Form::Values | Form::Stream) {
+            // Whether values are symbols is known when all rows are.
+            let values: StringRecord = of_values.iter().map(|literal| literal.text.as_str()).collect();
+            if let Err(error) = self.refuse_merged(line, &values, of_values, text) {
+                self.seen.merged.get_or_insert(error);
+            }
+        }
+        self.reading.add(&row);
+        self.push_fields(&(line, row), fields)
+    }
+
     /// Returns an error if different values of JSON would become one symbol: 1 and "1", or numbers that are rounded.
     fn refuse_merged(
         &mut self,
@@ -145,20 +165,34 @@ impl Table<'_> {
         if let Some(number) = json::rounded(row, text) {
             return Err(self.problem(Some(line), format!("{}: {}", json::TOO_LONG, excerpt(number))));
         }
+        self.refuse_mixed_quotes(line, ("one symbol", literals))
+    }
+
+    /// Returns an error if a value has quotes in one place and none in another, but both would be read as `one` thing.
+    fn refuse_mixed_quotes(
+        &mut self,
+        line: usize,
+        (one, literals): (&'static str, Vec<json::Literal>),
+    ) -> Result<()> {
         for json::Literal { text, is_quoted } in literals {
-            match self.seen.literals.get(&text) {
-                Some(&was_quoted) if was_quoted != is_quoted => {
-                    let excerpt = excerpt(&text);
-                    let problem = format!(
-                        "`{excerpt}` occurs both with and without quotes, but a table would read both as one \
-                         symbol; write every occurrence the same way"
-                    );
-                    return Err(self.problem(Some(line), problem));
-                }
-                Some(_) => {}
-                None => _ = self.seen.literals.insert(text, is_quoted),
+            let was_quoted = *self.seen.literals.entry((one, text.clone())).or_insert(is_quoted);
+            if was_quoted != is_quoted {
+                let problem = format!(
+                    "`{}` occurs both with and without quotes, but a table would read both as {one}; write every \
+                     occurrence the same way",
+                    excerpt(&text)
+                );
+                return Err(self.problem(Some(line), problem));
             }
         }
         Ok(())
+    }
+
+    /// Returns the error about different values of objects that became one symbol.
+    pub(super) fn refuse_merged_fields(&mut self) -> Result<()> {
+        match (&self.encoder, self.seen.merged.take()) {
+            (Some(Encoder::Symbols(_)), Some(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 }

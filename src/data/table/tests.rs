@@ -3,8 +3,10 @@
 mod advice;
 #[cfg(feature = "parquet")]
 mod columnar;
+mod comments;
 mod enclosed;
 mod fields;
+mod first_lines;
 mod refused;
 mod silent;
 

@@ -96,11 +96,16 @@ fn split_numbers_lost_zeros_and_comments_are_reported() {
     }
 
     write(folder, "comment.csv", "# from the sensor\na,b\n", 200, |row| format!("{},{}", row % 3, row % 5));
-    let stderr = refused(folder, "comment.csv", &[]);
-    assert!(
-        stderr.contains("comment.csv:1: starts with `#`") && stderr.contains("set `data.comment` = \"#\""),
-        "{stderr}"
-    );
+    let comment = described(folder, "comment.csv", &[]);
+    let is_skipped = "line 1 (`# from the sensor`) begins with `#` and is skipped as a comment; set `data.comment` = \"none\"";
+    assert!(warns(&comment, is_skipped), "{comment}");
+    for (header, line) in [("a,b\n# note\n", 2), ("# by x, today\na,b\n", 1)] {
+        write(folder, "note.csv", header, 200, |row| format!("{},{}", row % 3, row % 5));
+        let note = described(folder, "note.csv", &[]);
+        assert!(warns(&note, &format!("line {line} (`# ")) && note["vocab"] == 5, "{note}");
+    }
+    let stderr = refused(folder, "comment.csv", &["data.comment=none"]);
+    assert!(stderr.contains("comment.csv:1: starts with `#`"), "{stderr}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn column(name: &str) -> Column {
 }
 
 /// Returns the samples of both splits in the order of the file, each with its counted targets in brackets.
-fn all(config: &DataConfig) -> Vec<String> {
+pub(super) fn all(config: &DataConfig) -> Vec<String> {
     let dataset = load(config, 0).unwrap();
     let shown = |split: &Sequences| {
         let batch = split.batches(split.len()).next().unwrap();
@@ -345,12 +345,4 @@ fn validation_can_have_a_file_of_its_own() {
     let config = DataConfig { valid_path: unknown.config().path, ..config };
     let error = load(&config, 0).unwrap_err().to_string();
     assert!(error.contains("valid.csv:1: value 2: `c` is not in the vocabulary"), "{error}");
-}
-
-#[test]
-fn comments_are_skipped_if_their_beginning_is_given() {
-    let file = File::new("rows.csv", "# written by a program\n1,2\n# more\n3,4\n5,6\n");
-    let config = DataConfig { comment: "#".into(), ..file.config() };
-    assert_eq!(all(&config), ["1 [2]", "3 [4]", "5 [6]"]);
-    assert!(file.problem(file.config()).contains("set `data.comment` = \"#\""));
 }

@@ -168,10 +168,10 @@ fn weights_next_to_any_kind_of_record_are_refused() {
         ("a.jsonl", "{\"text\": \"ab\", \"loss_mask\": [0, 1]}", texts, "loss_mask"),
         ("a.jsonl", "{\"c\": 1, \"x\": 2, \"weight\": 0.5}", groups, "weight"),
         ("a.jsonl", "{\"a\": 1, \"b\": 2, \"weights\": [0, 1]}", several, "weights"),
-        ("a.csv", "a,b,loss_mask\n1,2,0", several, "loss_mask"),
+        ("a.csv", "a,b,loss_mask\n1,2,0\n2,1,0\n1,1,0\n2,2,0", several, "loss_mask"),
     ];
     for (name, record, change, field) in cases {
-        let file = File::new(name, line(record));
+        let file = File::new(name, if name == "a.csv" { record.to_string() } else { line(record) });
         let problem = file.problem(change(file.config()));
         assert!(problem.contains(&format!("has a field `{field}`")), "{record}: {problem}");
     }
@@ -280,4 +280,35 @@ fn kinds_that_the_loss_ignores_are_refused() {
     assert!(
         file.problem(config).contains("is read as one long sequence, but `data.path` as several sequences")
     );
+}
+
+#[test]
+fn values_that_json_distinguishes_stay_different_in_objects() {
+    let rows = |group: &str, value: &str| {
+        let rows = [(group, "\"a\""), ("\"7\"", value), ("\"7\"", "\"1\"")];
+        rows.map(|(case, step)| format!("{{\"case\": {case}, \"step\": {step}}}\n")).concat()
+    };
+    let config =
+        |file: &File| DataConfig { column: column("step"), group_by: column("case"), ..file.config() };
+    for (group, value, problem) in [
+        (
+            "7",
+            "\"a\"",
+            "FILE:2: `7` occurs both with and without quotes, but a table would read both as one group",
+        ),
+        (
+            "\"c\"",
+            "1",
+            "FILE:3: `1` occurs both with and without quotes, but a table would read both as one symbol",
+        ),
+        ("\"c\"", "0.12345678901234567890", "FILE:2: has a number with too many digits"),
+    ] {
+        let file = File::new("rows.jsonl", rows(group, value));
+        let found = file.problem(config(&file));
+        assert!(found.starts_with(problem), "{found}");
+    }
+    // Integers are the same token with and without quotes.
+    let numbers = "{\"case\": 1, \"step\": 1}\n{\"case\": 1, \"step\": \"2\"}\n{\"case\": 2, \"step\": 2}\n{\"case\": 2, \"step\": 1}\n";
+    let file = File::new("rows.jsonl", numbers);
+    assert_eq!(sequences(&load(&config(&file), 0).unwrap()), ["1 2", "2 1"]);
 }
