@@ -8,6 +8,7 @@
 //! | [`circuit`] | circuit discovery by interventions |
 //! | `sample` | the validation sequences stored with a run |
 //! | `view` | attention and predictions on one sequence |
+//! | [`activations`] | the activations of a forward pass at chosen hook sites |
 //! | `free_running` | a sequence continued by the model itself |
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
 //! | `step_log` | an append-only file of records per step |
@@ -15,6 +16,7 @@
 //! | `snapshots` | attention and predictions at several steps of a run: `snapshots.jsonl` |
 
 pub mod ablation;
+pub mod activations;
 pub mod circuit;
 mod examination;
 mod free_running;

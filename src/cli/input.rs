@@ -8,9 +8,10 @@ use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 
 use super::backend::BackendArgs;
 use super::prompt::{encode, encode_part, tokens};
+use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
-use crate::data::{Notation, Source, Vocabulary};
+use crate::data::{Notation, Role, Source, Vocabulary};
 use crate::error::{Error, Origin, Result};
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -272,6 +273,27 @@ impl InputArgs {
             }
         };
         Err(Error::Input(problem.into()))
+    }
+}
+
+impl InputArgs {
+    /// Reads the input as a sample; the target of its last token is unknown.
+    ///
+    /// # Errors
+    /// Returns the errors of [`read`](Self::read), and an error if the input is empty.
+    pub fn sample(&self, vocabulary: &Vocabulary, config: &Config) -> Result<Sample> {
+        let EncodedInput { tokens, start, source, answer } = self.read(vocabulary, config)?;
+        if tokens.is_empty() {
+            return Err(Error::Input("the input is empty; pass at least one token".into()));
+        }
+        let inputs = [start.as_slice(), &tokens].concat();
+        let mut targets = inputs[1..].to_vec();
+        targets.push(0);
+        let mut roles = vec![Role::Unknown; inputs.len()];
+        roles[..answer.saturating_sub(1)].fill(Role::Padding);
+        roles[inputs.len() - 1] = Role::Padding;
+        let sample = Sample { inputs, targets, roles, source, documents: None };
+        Ok(sample.split_documents(config.data.text_documents(), vocabulary))
     }
 }
 

@@ -10,8 +10,7 @@ use super::input::{self, OpenedRun, RunArgs};
 use super::pictures::picture_format;
 use crate::analysis::{HeadScores, Sample, View, ablation, inspect_sample};
 use crate::backend::{self, Job};
-use crate::config::Config;
-use crate::data::{Role, Vocabulary};
+use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::numbers::{Bytes, counted};
@@ -82,7 +81,7 @@ pub fn run(args: Args) -> Result<()> {
         return Err(Error::Input(format!("{option} {problem}")));
     }
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
-    let sample = sample(&args, config, &vocabulary)?;
+    let sample = args.given.sample(&vocabulary, config)?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
         let problem =
             format!("must be below `model.heads` = {}; heads are counted from 0", config.model.heads);
@@ -120,22 +119,6 @@ pub fn run(args: Args) -> Result<()> {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
-}
-
-/// Converts the input to a sample; the target of the last token is unknown.
-fn sample(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<Sample> {
-    let input::EncodedInput { tokens, start, source, answer } = args.given.read(vocabulary, config)?;
-    if tokens.is_empty() {
-        return Err(Error::Input("the input is empty; pass at least one token".into()));
-    }
-    let inputs = [start.as_slice(), &tokens].concat();
-    let mut targets = inputs[1..].to_vec();
-    targets.push(0);
-    let mut roles = vec![Role::Unknown; inputs.len()];
-    roles[..answer.saturating_sub(1)].fill(Role::Padding);
-    roles[inputs.len() - 1] = Role::Padding;
-    let sample = Sample { inputs, targets, roles, source, documents: None };
-    Ok(sample.split_documents(config.data.text_documents(), vocabulary))
 }
 
 /// The job that runs a model on a sequence.

@@ -1,5 +1,6 @@
 //! The command line interface: one thin module per command, which parses the arguments and calls the library.
 
+mod activations;
 mod backend;
 mod backends;
 mod compare;
@@ -67,6 +68,7 @@ enum Command {
     Runs(runs::Args),
     Compare(compare::Args),
     Inspect(inspect::Args),
+    Activations(activations::Args),
     Data(data::Args),
     Config(config::Args),
     Generate(generate::Args),
@@ -211,6 +213,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Runs(args) => runs::run(args)?,
         Command::Compare(args) => compare::run(args)?,
         Command::Inspect(args) => inspect::run(args)?,
+        Command::Activations(args) => activations::run(args)?,
         Command::Data(args) => args.experiment.with_origin(data::run(&args))?,
         Command::Config(args) => config::run(&args)?,
         Command::Generate(args) => generate::run(args)?,

@@ -1,5 +1,6 @@
 //! End-to-end tests of the compiled program, each in a temporary folder.
 
+mod activations;
 mod arrays;
 mod backends;
 mod bad_input;

@@ -38,6 +38,8 @@
 //! # Ok::<(), causal_attention_nn::Error>(())
 //! ```
 
+mod names;
+
 use burn::tensor::{Tensor, backend::Backend};
 
 /// A stack of blocks.
@@ -89,7 +91,7 @@ pub enum HookPoint {
     Final,
 }
 
-/// The location of an activation in a model.
+/// The location of an activation in a model. It is displayed by its name, such as `attn.3.pattern`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HookSite {
     /// The stack.
