@@ -267,7 +267,10 @@ impl Written {
     }
 
     fn source_of_path(&self) -> String {
-        Source::of(Path::new(self.text_of("data.path").unwrap_or_default())).to_string()
+        let path = self.entries.get("data.path").map(|entry| &entry.value);
+        // The first path of a list decides.
+        let first = path.and_then(|path| path.as_str().or_else(|| path.as_array()?.first()?.as_str()));
+        Source::of(Path::new(first.unwrap_or_default())).to_string()
     }
 
     fn text_of(&self, key: &str) -> Option<&str> {

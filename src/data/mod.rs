@@ -68,7 +68,7 @@ pub fn check(config: &DataConfig) -> Result<()> {
 }
 
 /// Reads or draws both splits. A task draws them from separate random streams of `data.seed`, or of the run's `seed` if
-/// `data.seed` is not set. A file gives the same splits for every seed.
+/// `data.seed` is not set. A file gives the same splits for every seed of a run.
 ///
 /// # Errors
 /// Returns the errors of [`check`], and an error with the position in the file if a file cannot be read or parsed.

@@ -183,3 +183,26 @@ fn a_validation_file_replaces_the_split() {
     assert_eq!((&described["train"]["samples"], &described["valid"]["samples"]), (&100.into(), &50.into()));
     assert_eq!(described["table"]["files"], 2);
 }
+
+#[test]
+fn lists_and_patterns_of_paths_replace_the_built_in_task() {
+    let dir = TempDir::new().unwrap();
+    let rows =
+        |shift: usize| (0..40).map(|row| format!("{},{}\n", row % 4, (row + shift) % 4)).collect::<String>();
+    fs::create_dir(dir.path().join("logs")).unwrap();
+    for (name, shift) in [("a.csv", 1), ("b.csv", 2)] {
+        fs::write(dir.path().join("logs").join(name), rows(shift)).unwrap();
+    }
+    let described = |path: &str| {
+        let output = program(dir.path()).args(["data", "--json", "--set", path]).output().unwrap();
+        assert!(output.status.success(), "{path}: {}", text(&output.stderr));
+        let mut data: Value = serde_json::from_slice(&output.stdout).unwrap();
+        data["name"].take();
+        data
+    };
+    let list = described("data.path=[\"logs/a.csv\", \"logs/b.csv\"]");
+    assert_eq!((&list["source"], &list["vocab"]), (&"table".into(), &4.into()));
+    for path in ["data.path=logs/*", "data.path=logs/[ab].csv", "data.path=logs"] {
+        assert_eq!(described(path), list, "{path}");
+    }
+}

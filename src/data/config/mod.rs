@@ -42,8 +42,9 @@ pub struct DataConfig {
     /// overrides the source of a config with a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// The seed of the sequences of a task. Omitted: `run.seed`. A fixed value keeps the data, and with it the
-    /// validation set, while `run.seed` changes weights and order.
+    /// The seed of the sequences of a task, or of the rows that are drawn for validation. Omitted: `run.seed` for a task,
+    /// and the same rows for every run. A fixed value keeps the data, and with it the validation set, while `run.seed`
+    /// changes weights and order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// The sequence task. `repeat`: the smallest task that needs attention, with heads that are easy to see in
@@ -108,7 +109,7 @@ pub struct DataConfig {
     /// lines.
     pub quotes: Quotes,
     /// The sequences of a table, or of an array of two dimensions, that are held out for validation: `"shuffle"`, random
-    /// ones, the same for every seed; `"group"`, random groups of `data.group_by`; or `"tail"`, the last ones. `"auto"`:
+    /// ones, drawn by `data.seed`; `"group"`, random groups of `data.group_by`; or `"tail"`, the last ones. `"auto"`:
     /// random sequences or groups, or the end of a table that is a single sequence.
     pub split: RowSplit,
     /// The character between the values of a CSV table: `"comma"`, `"tab"`, `"semicolon"`, `"space"`, `"pipe"` or

@@ -181,16 +181,32 @@ pub(in crate::data) fn walk(path: &Path) -> impl Iterator<Item = Result<DirEntry
     })
 }
 
+/// The maximum number of files whose extensions are inspected.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Returns the source of all files; texts if they differ, and `None` without any.
+fn common(mut sources: impl Iterator<Item = Source>) -> Option<Source> {
+    let first = sources.next()?;
+    Some(if sources.all(|source| source == first) { first } else { Source::Text })
+}
+
+/// Returns the source that reads all files and folders that match a pattern; `None` if the path is not a pattern, or
+/// matches nothing.
+pub(super) fn source_of_pattern(path: &Path) -> Option<Source> {
+    let pattern = path.to_str().filter(|path| path.contains(['*', '?', '[']))?;
+    let matches = glob::glob_with(pattern, VISIBLE).ok().filter(|_| !path.exists())?;
+    common(matches.flatten().take(MAX_ENTRIES).map(|path| match path.is_dir() {
+        true => source_of_folder(&path),
+        false => Source::by_extension(&path),
+    }))
+}
+
 /// Returns the source that reads all files below a folder by their extensions; texts if they are mixed. Only the first
 /// files of a large folder are inspected.
 pub(super) fn source_of_folder(folder: &Path) -> Source {
-    /// The maximum number of entries that are inspected.
-    const MAX_ENTRIES: usize = 10_000;
     let entries = walk(folder).take(MAX_ENTRIES).flatten();
-    let mut sources =
-        entries.filter(|entry| !entry.file_type().is_dir()).map(|file| Source::by_extension(file.path()));
-    let first = sources.next().unwrap_or(Source::Text);
-    if sources.all(|source| source == first) { first } else { Source::Text }
+    let files = entries.filter(|entry| !entry.file_type().is_dir());
+    common(files.map(|file| Source::by_extension(file.path()))).unwrap_or(Source::Text)
 }
 
 #[cfg(test)]
@@ -239,6 +255,16 @@ mod tests {
         assert_eq!(Paths::from(at("more")).source(), Source::Text);
         fs::remove_file(at("more/d.tsv")).unwrap();
         assert_eq!(Paths::from(at("more")).source(), Source::Array);
+        fs::write(at("more/day.csv.gz"), "").unwrap();
+        for (pattern, source) in [
+            ("*.csv", Source::Table),
+            ("a*", Source::Table),
+            ("more/*.gz", Source::Table),
+            ("m*", Source::Text),
+        ] {
+            assert_eq!(Paths::from(at(pattern)).source(), source, "{pattern}");
+        }
+        assert_eq!(Paths::from(at("more/tr*")).source(), Source::Array);
         let error = Paths::from(at("*.json")).files("data.path").unwrap_err().to_string();
         assert!(error.contains("matches no file"), "{error}");
     }

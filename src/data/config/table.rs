@@ -129,7 +129,7 @@ pub enum RowSplit {
     Auto,
     /// The last sequences.
     Tail,
-    /// Random sequences, the same ones for every seed.
+    /// Random sequences, drawn by `data.seed`.
     Shuffle,
     /// Random groups of `data.group_by`, each of which is a sequence.
     Group,

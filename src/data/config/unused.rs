@@ -1,6 +1,6 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
-use super::{DataConfig, LongRows, Source, Task, Tokens};
+use super::{DataConfig, LongRows, RowSplit, Source, Task, Tokens};
 use crate::choice::{Choice, UnusedKeys};
 use crate::data::{Dataset, Vocabulary};
 
@@ -47,6 +47,10 @@ impl DataConfig {
             && dataset.and_then(|dataset| dataset.array.as_ref()).is_none_or(|array| array.format == "raw");
         let has_rows =
             (is_table || is_array) && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
+        let draws_rows = (is_table || is_array)
+            && self.split != RowSplit::Tail
+            && self.valid_path.is_empty()
+            && dataset.is_none_or(|dataset| dataset.train.stream().is_none());
         let readers_of_length = match is_array {
             true => "texts, tasks and arrays of one dimension",
             false => "texts, tasks and a `data.column` of a table",
@@ -54,7 +58,8 @@ impl DataConfig {
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
         unused
             .unless(is_drawn, &["task"], "runs without a `data.path`")
-            .unless(is_drawn, &["seed", "train_samples", "valid_samples"], "tasks")
+            .unless(is_drawn, &["train_samples", "valid_samples"], "tasks")
+            .unless(is_drawn || draws_rows, &["seed"], "tasks, and rows that are drawn for validation")
             .unless(is_drawn, &keys_of_tasks, "tasks")
             .other_choices("data.task", self.task)
             .unless(

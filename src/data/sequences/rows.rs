@@ -22,14 +22,15 @@ pub(crate) struct Rows {
     pub(super) starts: Vec<usize>,
 }
 
-/// Returns the indices of the rows for training and for validation, out of `all`. The same rows are drawn for every seed.
+/// Returns the indices of the rows for training and for validation, out of `all`. The same rows are drawn for every
+/// seed of a run; `data.seed` draws others.
 pub(crate) fn split_rows(config: &DataConfig, all: usize) -> (Vec<usize>, Vec<usize>) {
     let mut indices: Vec<usize> = (0..all).collect();
     if config.is_one_split() {
         return (indices.clone(), indices);
     }
     if config.split != RowSplit::Tail {
-        indices.shuffle(&mut generator(0, Purpose::Split, [0, 0]));
+        indices.shuffle(&mut generator(config.seed.unwrap_or(0), Purpose::Split, [0, 0]));
     }
     let valid = indices.split_off(config.train_part(all));
     (indices, valid)

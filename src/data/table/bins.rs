@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::edges::edges;
+use super::groups::points_of_thousands;
 use super::{Table, values::Encoder};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::{and_more, excerpt};
@@ -109,6 +110,13 @@ impl Table<'_> {
             Some(format) if fits(format) => format,
             _ => NumberFormat::of(texts.keys().map(String::as_str)).unwrap_or_default(),
         };
+        if format == NumberFormat::Plain {
+            let mut texts: Vec<&str> = texts.keys().map(String::as_str).collect();
+            texts.sort_unstable();
+            if let Some(text) = NumberFormat::of_thousands(texts.into_iter()) {
+                self.reading.guesses.push(points_of_thousands("the numbers", text));
+            }
+        }
         if format != given.map_or(NumberFormat::Plain, |given| given.format) {
             self.reading.guesses.push(format!(
                 "the values are read as {}; write them in another way if this is wrong",
@@ -153,14 +161,20 @@ impl Table<'_> {
     /// Returns the numbers of the texts, by id.
     fn parsed(&self, texts: &HashMap<String, u32>, format: NumberFormat) -> Result<Vec<f64>> {
         if !texts.keys().all(|text| format.parse(text).is_some()) {
-            let is_number = |text: &String| NumberFormat::Plain.parse(text).is_some();
+            let others = |format: NumberFormat| texts.keys().filter(move |text| format.parse(text).is_none());
+            let format = NumberFormat::ALL.into_iter().min_by_key(|&format| others(format).count());
+            let is_number = |text: &String| format.is_some_and(|format| format.parse(text).is_some());
             let other = texts.iter().filter(|(text, _)| !is_number(text)).min_by_key(|(_, id)| **id);
             let (text, id) = other.map_or((String::new(), 0), |(text, id)| (excerpt(text), *id));
             let position = self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0);
             let line = self.rows.iter().find(|(_, ids)| ids.contains(&position)).map(|(line, _)| *line);
+            let place = match line {
+                Some(_) => String::new(),
+                None => format!(" (value {} of the column)", position + 1),
+            };
             let problem = format!(
-                "`{text}` is not a number, but `data.bins` reads numbers; remove the row, or write all numbers of the \
-                 column alike"
+                "`{text}`{place} is not a number like the others, but `data.bins` reads numbers; remove the row, write all \
+                 numbers of the column alike, or set `data.column` to a column of numbers"
             );
             return Err(self.problem(line, problem));
         }

@@ -10,6 +10,7 @@ use super::{Row, Table, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::quoted;
+use crate::numbers::counted;
 
 /// The minimum number of rows below a line of words that may be a header as written by R.
 const MIN_ROWS_OF_R: usize = 5;
@@ -80,6 +81,7 @@ impl Table<'_> {
         }
         self.warn_of_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
+        self.warn_of_shifted_columns(text, (delimiter, quotes), column);
         let (mut widths, mut last) = (self.reading.columns, None);
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
@@ -192,6 +194,35 @@ impl Table<'_> {
         let problem = "starts with `#` and differs from the lines below in its number of values; set `data.comment` = \"#\" to skip \
              comments";
         if is_comment && values.len() != width { Err(self.problem(Some(*line), problem)) } else { Ok(()) }
+    }
+
+    /// Warns if a column after the first is selected by its number, but lines have different numbers of values, so that a
+    /// value with a delimiter may move the column. With a header, lines with more values than names are refused.
+    fn warn_of_shifted_columns(
+        &mut self,
+        text: &str,
+        (delimiter, quotes): (u8, bool),
+        column: Option<usize>,
+    ) {
+        let selected = self.chosen.fields.as_ref().map(|fields| fields.last()).or(column);
+        if self.reading.header.is_some() || selected.is_none_or(|last| last == 0) {
+            return;
+        }
+        let lines = delimiter::records_with(text, delimiter, quotes).take(delimiter::SAMPLE_LINES).flatten();
+        let widths: BTreeMap<usize, Option<u64>> = lines
+            .filter(|line| line.iter().any(|value| !value.is_empty()))
+            .map(|line| (line.len(), line.position().map(|position| position.line())))
+            .collect();
+        if let (Some((&min, _)), Some((&max, Some(line)))) =
+            (widths.first_key_value(), widths.last_key_value())
+            && min < max
+        {
+            self.reading.guesses.push(format!(
+                "lines have {min} to {}, such as line {line}, so a selected column may hold different things in them; enclose a \
+                 value that contains the delimiter in double quotes, or set `data.delimiter`",
+                counted(max, "value")
+            ));
+        }
     }
 
     /// Returns an error for a line of words above numbers only: a title, units or a comment.

@@ -9,6 +9,7 @@ use jiff::{Timestamp, fmt::strtime};
 use super::fields::{Fields, Form};
 use super::{Row, Table};
 use crate::data::excerpt::excerpt;
+use crate::data::vocabulary::NumberFormat;
 use crate::error::{Error, Result};
 
 /// The formats of dates that are tried, in addition to ISO 8601, and of the times that may follow.
@@ -86,8 +87,12 @@ impl Table<'_> {
     }
 
     /// Orders the rows of each group; rows with equal values keep their order.
-    fn ordered(&self, groups: Vec<Vec<Entry>>, fields: &Fields) -> Result<Vec<Vec<Entry>>> {
+    fn ordered(&mut self, groups: Vec<Vec<Entry>>, fields: &Fields) -> Result<Vec<Vec<Entry>>> {
         let values: Vec<&str> = groups.iter().flatten().filter_map(|entry| entry.order.as_deref()).collect();
+        if let Some(value) = NumberFormat::of_thousands(values.iter().copied()) {
+            let column = self.column_shown(fields.order.unwrap_or_default());
+            self.reading.guesses.push(points_of_thousands(&column, value));
+        }
         let moments = moments(&values).map_err(|problem| {
             let shown = self.column_shown(fields.order.unwrap_or_default());
             Error::key("data.order_by", shown, problem)
@@ -101,6 +106,15 @@ impl Table<'_> {
         });
         Ok(sorted.collect())
     }
+}
+
+/// Returns the warning about points that may be between thousands; `what` has such numbers.
+pub(super) fn points_of_thousands(what: &str, value: &str) -> String {
+    format!(
+        "{what} may have points between thousands, but `{}` is read as a number with decimals; if it is not, remove the \
+         points from the file",
+        excerpt(value)
+    )
 }
 
 /// The values of the column that orders the rows.

@@ -69,6 +69,13 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
     match by_selected {
         FirstLine::Unknown => {}
         FirstLine::Data if is_unlike(first, below) => return FirstLine::Numbers,
+        // A number in the selected column may name it, if the other columns have names too.
+        FirstLine::Data if column.is_some() => {
+            return match judge(first, below, None) {
+                FirstLine::Names | FirstLine::ProbablyNames | FirstLine::Numbers => FirstLine::Numbers,
+                FirstLine::Data | FirstLine::NewWords | FirstLine::Unknown => FirstLine::Data,
+            };
+        }
         known => return known,
     }
     match (by_kind(first, below, &all), column) {

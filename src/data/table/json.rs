@@ -16,6 +16,7 @@ use serde_json::{Deserializer, Map, Number, Value};
 use super::{targets, trimmed};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result, expected};
+use crate::files::quoted;
 
 /// Advice for learning from the texts of a column.
 pub(super) const INTO_TOKENS: &str =
@@ -154,6 +155,15 @@ pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
+    if let Ok(Value::Object(members)) = serde_json::from_str(text)
+        && let Some((name, _)) = members.iter().find(|(_, value)| value.is_array())
+    {
+        let problem = format!(
+            "is one object, not an array; extract its records with jq -c '.[{name:?}][]' {} > NEW.jsonl",
+            quoted(path)
+        );
+        return Err(Error::file(path, problem));
+    }
     // This pass finds syntax errors between the elements, without storing the values.
     serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| invalid_json(path, 1, &error))?;
     // `line` counts the line breaks before the position `counted`.

@@ -314,8 +314,11 @@ impl<'a> Table<'a> {
                     }
                     Err(format!("{problem}; add it, because a column needs a value in every row"))
                 }
-                Some(value) => self.id(value).map_err(|problem| match all {
-                    1 => problem,
+                Some(value) => self.id(value).map_err(|problem| match (all, self.columns.names.get(index)) {
+                    (1, _) => problem,
+                    (_, Some(name)) if self.chosen.fields.is_none() && self.columns.order.is_none() => {
+                        format!("value {} (`{}`): {problem}", index + 1, excerpt(name))
+                    }
                     _ => format!("value {}: {problem}", index + 1),
                 }),
             };
@@ -333,11 +336,14 @@ impl<'a> Table<'a> {
         if value.contains('\n') && !self.is_json() {
             let excerpt = excerpt(value);
             return Err(format!(
-                "`{excerpt}` spans several lines; close its quote, or write the value on one line"
+                "`{excerpt}` spans several lines; close its quote, write the value on one line, or set `data.tokens` to read \
+                 the column as texts"
             ));
         }
         if value.is_empty() {
-            return Err("is empty; write a value, or remove it".into());
+            let several = self.is_stream == Some(false) && self.numbered_column().is_none();
+            let or_ignore = if several { ", or leave its column out with `data.ignore_columns`" } else { "" };
+            return Err(format!("is empty; write a value, or remove it{or_ignore}"));
         }
         self.seen.own_ends |= value == END;
         let (config, given) = (self.config, self.given);

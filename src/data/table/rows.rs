@@ -239,10 +239,20 @@ impl<'a> Table<'a> {
                     format!("has one value per row; use an ASCII delimiter instead of `{delimiter}`");
                 return Err(self.problem(None, problem));
             }
+            let selected = self.chosen.fields.as_ref().and_then(|fields| fields.values.first()).copied();
+            let column = selected.unwrap_or(self.columns.skipped);
+            let (column, others) = match (selected, self.columns.names.get(column)) {
+                (None, _) => ((column + 1).to_string(), ""),
+                (_, Some(name)) => {
+                    (format!("{name:?}"), ", without `data.columns` and `data.ignore_columns`,")
+                }
+                (_, None) => {
+                    ((column + 1).to_string(), ", without `data.columns` and `data.ignore_columns`,")
+                }
+            };
             let problem = format!(
-                "has one value per row, so there is nothing to predict; set `data.column` = {} to read all \
-                 values as one sequence{or_split}",
-                self.columns.skipped + 1
+                "has one value per row, so there is nothing to predict; set `data.column` = {column}{others} to read all \
+                 values as one sequence{or_split}"
             );
             return Err(self.problem(None, problem));
         }

@@ -18,10 +18,13 @@ pub(in crate::data) enum NumberFormat {
 }
 
 impl NumberFormat {
+    /// All formats; the first that fits is preferred.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::ThousandsComma, Self::DecimalComma];
+
     /// Returns the format that all values have; plain numbers are preferred. `None` if some value is not a number.
     pub fn of<'v>(values: impl Iterator<Item = &'v str> + Clone) -> Option<Self> {
         let fits = |format: &Self| values.clone().all(|value| format.parse(value).is_some());
-        [Self::Plain, Self::ThousandsComma, Self::DecimalComma].into_iter().find(fits)
+        Self::ALL.into_iter().find(fits)
     }
 
     /// Parses a finite number.
@@ -32,6 +35,19 @@ impl NumberFormat {
             Self::DecimalComma => without_groups(value, '.', ',')?.replace(',', "."),
         };
         number.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// Returns the first of the `values` whose point may be one between thousands: all fractions have three digits, as in
+    /// `2.431`, and all other numbers are integers below 1000. Such values are read as decimals.
+    pub fn of_thousands<'v>(values: impl Iterator<Item = &'v str> + Clone) -> Option<&'v str> {
+        let is_grouped = |value: &str| {
+            let integer = Self::DecimalComma.parse(value).is_some_and(|number| number.fract() == 0.0);
+            integer && value.contains('.') && !value.contains(',')
+        };
+        let is_small = |value: &str| value.parse().is_ok_and(|number: i64| number.abs() < 1000);
+        let are_small = values.clone().any(is_small);
+        (are_small && values.clone().all(|value| is_grouped(value) || is_small(value)))
+            .then(|| values.clone().find(|value| is_grouped(value)))?
     }
 
     /// Returns the name of the format for a notice.
@@ -84,6 +100,13 @@ mod tests {
         assert_eq!(of(&["1,5", "1.234,25", "-7"]), Some(NumberFormat::DecimalComma));
         assert_eq!(of(&["1,5", "1.5"]), None, "the two readings contradict each other");
         assert_eq!(of(&["1", "n/a"]), None);
+        let of_thousands = |values: &[&'static str]| NumberFormat::of_thousands(values.iter().copied());
+        assert_eq!(of_thousands(&["650", "2.431", "-12.400"]), Some("2.431"));
+        for plain in
+            [&["650", "2.43"][..], &["0.250", "7"], &["1.250", "2.375"], &["1000", "2.431"], &["1", "2"]]
+        {
+            assert_eq!(of_thousands(plain), None, "{plain:?}");
+        }
         assert_eq!(NumberFormat::DecimalComma.parse("0.200"), None, "no number begins with a group of zero");
         let parse = |format: NumberFormat, value| format.parse(value);
         assert_eq!(parse(NumberFormat::DecimalComma, "1.234,25"), Some(1_234.25));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::File;
-use crate::data::config::DataConfig;
+use crate::data::config::{Column, DataConfig};
 use crate::data::load;
 
 /// Returns the warnings about how a table is read.
@@ -82,4 +82,95 @@ fn years_above_numbers_of_their_size_are_reported() {
 fn units_above_few_rows_are_refused() {
     let file = File::new("rows.csv", rows("x,y\ncm,kg\n", 5, |row| format!("{},{}", row % 3, row % 2)));
     assert!(file.problem(file.config()).starts_with("FILE:2: contains words above lines of numbers"));
+}
+
+#[test]
+fn numbers_that_name_a_selected_column_are_reported() {
+    let answers =
+        rows("id,1,2,3\n", 40, |row| format!("s{row},{},{},{}", row % 3 + 1, row % 2 + 1, row % 3 + 1));
+    let file = File::new("rows.csv", answers);
+    let guesses = |column| {
+        let config = DataConfig { column: Column::Number(column), ..file.config() };
+        load(&config, 0).unwrap().table.unwrap().guesses.join("\n")
+    };
+    for column in [2, 3] {
+        assert!(guesses(column).contains("its numbers may be column names"), "{}", guesses(column));
+    }
+}
+
+#[test]
+fn columns_of_uneven_lines_without_a_header_are_reported() {
+    let text = "Rome,sun,2\nWashington, DC,rain,3\n".repeat(20);
+    let file = File::new("rows.csv", text);
+    let guesses = |column| {
+        let config = DataConfig { column: Column::Number(column), ..file.config() };
+        load(&config, 0).unwrap().table.unwrap().guesses.join("\n")
+    };
+    let expected = "lines have 3 to 4 values, such as line ";
+    assert!(guesses(2).contains(expected), "{}", guesses(2));
+    assert!(!guesses(1).contains(expected), "the first column is not moved");
+    let trailing = File::new("rows.csv", "a,b,c\nb,,\nc,a,\n".repeat(20));
+    let config = DataConfig { column: Column::Number(1), ..trailing.config() };
+    assert!(!load(&config, 0).unwrap().table.unwrap().guesses.join("\n").contains("lines have"));
+}
+
+#[test]
+fn points_that_may_be_between_thousands_are_reported() {
+    let numbers = ["650", "2.431", "12.400", "981", "3.000"];
+    let text = rows("case,sales,kind\n", 40, |row| {
+        format!("{},{},{}", row % 4, numbers[row % 5], ["a", "b"][row % 2])
+    });
+    let file = File::new("rows.csv", text);
+    let name = |name: &str| Column::Name(name.into());
+    let bins = DataConfig { column: name("sales"), bins: 4, ..file.config() };
+    let order =
+        DataConfig { column: name("kind"), group_by: name("case"), order_by: name("sales"), ..file.config() };
+    for config in [bins, order] {
+        let guesses = load(&config, 0).unwrap().table.unwrap().guesses.join("\n");
+        assert!(guesses.contains("may have points between thousands, but `"), "{guesses}");
+    }
+}
+
+#[test]
+fn an_object_around_the_records_names_the_command() {
+    let file = File::new("rows.json", "{\"total\": 2, \"data\": [[1, 2], [3, 4]]}");
+    let problem = file.problem(file.config());
+    assert!(problem.contains("extract its records with jq -c '.[\"data\"][]' "), "{problem}");
+}
+
+#[test]
+fn a_single_selected_column_is_named_as_the_key_that_works() {
+    let file = File::new("rows.csv", rows("g,a\n", 20, |row| format!("{},{}", row % 3, row % 5)));
+    let column = |number| vec![Column::Number(number)];
+    for config in [
+        DataConfig { columns: column(2), ..file.config() },
+        DataConfig { ignore_columns: column(1), ..file.config() },
+    ] {
+        let problem = file.problem(config);
+        let advice = "set `data.column` = \"a\", without `data.columns` and `data.ignore_columns`, to read";
+        assert!(problem.contains(advice), "{problem}");
+    }
+    let followed = DataConfig { column: Column::Name("a".into()), ..file.config() };
+    assert!(load(&followed, 0).is_ok());
+}
+
+#[test]
+fn the_odd_number_of_a_column_is_named() {
+    let text = rows("v,w\n", 30, |row| {
+        format!("\"{}\",x", if row == 20 { "3.5".to_string() } else { format!("{},5", row % 4) })
+    });
+    let file = File::new("rows.csv", text);
+    let config = DataConfig { column: Column::Name("v".into()), bins: 4, ..file.config() };
+    let problem = file.problem(config);
+    assert!(problem.contains("`3.5` (value 21 of the column) is not a number like the others"), "{problem}");
+}
+
+#[test]
+fn data_seed_draws_other_rows_for_validation() {
+    let file = File::new("rows.csv", rows("", 50, |row| format!("a{row},b")));
+    let config = |seed| DataConfig { seed, split: crate::data::RowSplit::Shuffle, ..file.config() };
+    let fingerprint = |seed, run| load(&config(seed), run).unwrap().fingerprint();
+    assert_eq!(fingerprint(None, 3), fingerprint(None, 4), "the seed of a run does not change its data");
+    assert_eq!(fingerprint(Some(5), 3), fingerprint(Some(5), 4));
+    assert_ne!(fingerprint(Some(5), 3), fingerprint(None, 3));
 }

@@ -176,7 +176,11 @@ fn invalid_json_is_reported_with_its_line() {
         (refused("a.json", "[[1, 2],\n\n [3, 4],\n]", as_is), "FILE:4:"),
         (refused("a.json", "[[1, 2]\n [3, 4]]", as_is), "FILE:2:2: cannot be read: expected `,` or `]`"),
         (refused("a.json", "[[1, 2]\n]\n]", as_is), "FILE:3:1: cannot be read: trailing characters"),
-        (refused("a.json", "{\"b\": [1]}", column_b), "FILE:1:1: cannot be read: expected a list"),
+        (
+            refused("a.json", "{\"b\": [1]}", column_b),
+            "FILE: is one object, not an array; extract its records with jq",
+        ),
+        (refused("a.json", "{\"b\": 1}", column_b), "FILE:1:1: cannot be read: expected a list"),
     ]);
 }
 
