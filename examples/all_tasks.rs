@@ -39,7 +39,7 @@ validate_every = 500
 const MAX_GAP: f64 = 0.05;
 
 /// The tasks with their number of steps, number of training sequences, and position scheme.
-const TASKS: [(Task, usize, usize, &str); 9] = [
+const TASKS: [(Task, usize, usize, &str); Task::ALL.len()] = [
     // There is nothing to learn, and a short run memorises less.
     (Task::Random, 200, 8_192, "learned"),
     (Task::Arithmetic, 1_500, 16_384, "learned"),

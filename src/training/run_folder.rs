@@ -7,6 +7,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use causal_attention_report::{CIRCUIT_PICTURES, RUN_PICTURES};
+
 use crate::error::{Error, Result};
 use crate::files::open_own_to_write;
 use crate::weights::companions;
@@ -103,23 +105,6 @@ impl RunFolder {
 
 /// The name of an event file, as TensorBoard expects it.
 pub const EVENTS: &str = "events.out.tfevents";
-
-/// The names of the pictures of an explanation.
-const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
-
-/// The names of the other pictures of a run.
-const RUN_PICTURES: [&str; 10] = [
-    "loss",
-    "attention",
-    "attention_over_time",
-    "heads",
-    "prediction",
-    "head_scores",
-    "generated",
-    "formation",
-    "positions",
-    "gradients",
-];
 
 /// Defines a method per file of a run folder that returns its path.
 macro_rules! files {

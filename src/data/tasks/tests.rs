@@ -7,21 +7,9 @@ fn config(task: Task) -> DataConfig {
     DataConfig { task, train_samples: 11, valid_samples: 4096, ..DataConfig::default() }
 }
 
-const ALL: [Task; 9] = [
-    Task::Random,
-    Task::Arithmetic,
-    Task::Repeat,
-    Task::Reverse,
-    Task::Sort,
-    Task::Markov,
-    Task::Recall,
-    Task::Addition,
-    Task::CopyGap,
-];
-
 #[test]
 fn task_names_match_the_config() {
-    for task in ALL {
+    for task in Task::ALL {
         assert_eq!(serde_json::to_value(task).unwrap(), task.to_string());
     }
     assert_eq!(Task::CopyGap.to_string(), "copy_gap");
@@ -62,7 +50,7 @@ fn encoder_decoder_pairs_cover_all_source_lengths() {
 
 #[test]
 fn every_task_fits_context_and_vocabulary() {
-    for task in ALL {
+    for task in Task::ALL {
         let dataset = load(&config(task), 3).unwrap();
         assert!(dataset.context() <= 32, "{task:?} needs {} positions", dataset.context());
         let batch = dataset.train.batches(11).next().unwrap();
@@ -73,7 +61,7 @@ fn every_task_fits_context_and_vocabulary() {
 
 #[test]
 fn validation_floor_is_near_its_expectation() {
-    for task in ALL {
+    for task in Task::ALL {
         let floor = load(&config(task), 7).unwrap().floor.unwrap();
         let difference = (floor.expected - floor.valid).abs();
         assert!(difference < 0.02, "{task:?}: {floor:?}");
@@ -83,7 +71,7 @@ fn validation_floor_is_near_its_expectation() {
 #[test]
 fn corrupted_samples_are_valid_with_another_answer() {
     use std::collections::HashSet;
-    for task in ALL {
+    for task in Task::ALL {
         // `recall` needs at least two pairs for another key.
         let length = if task == Task::Recall { 8 } else { 6 };
         let config = DataConfig { vocab: Count::Of(4), length, digits: 1, order: 2, ..config(task) };
