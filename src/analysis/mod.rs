@@ -9,6 +9,7 @@
 //! | `sample` | the validation sequences stored with a run |
 //! | `view` | attention and predictions on one sequence |
 //! | [`activations`] | the activations of a forward pass at chosen hook sites |
+//! | [`interventions`] | ablation and scaling of single components |
 //! | `free_running` | a sequence continued by the model itself |
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
 //! | `step_log` | an append-only file of records per step |
@@ -22,6 +23,7 @@ mod examination;
 mod free_running;
 mod head;
 mod head_history;
+pub mod interventions;
 mod sample;
 mod score;
 mod snapshots;

@@ -11,6 +11,7 @@ use glob::Pattern;
 use serde_json::json;
 
 use super::input::{self, RunArgs};
+use super::interventions::InterventionArgs;
 use crate::analysis::Sample;
 use crate::analysis::activations::{Activation, LOGITS, RecordableSite, record, to_safetensors};
 use crate::backend::{self, Job};
@@ -39,6 +40,8 @@ pub struct Args {
     /// Lists the sites of the model with their shapes for this text, and writes nothing.
     #[arg(long, conflicts_with_all = ["sites", "out"])]
     list: bool,
+    #[command(flatten)]
+    interventions: InterventionArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints the sites and their shapes as JSON.
@@ -132,6 +135,7 @@ impl Job for Record<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self { args, folder, sample } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
+        let model = args.interventions.apply(model, &description, folder, &device)?;
         let (time, source_time) = (sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len));
         input::check_length(&description, time, source_time)?;
         let all = RecordableSite::all(&model, &device)?;

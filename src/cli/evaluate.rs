@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use self::scored::{Scored, Selected};
 use super::input::{self, OpenedRun, RunArgs};
+use super::interventions::InterventionArgs;
 use crate::backend::{Job, MemoryEstimate};
 use crate::config::{Config, differing, sets};
 use crate::data::{Dataset, Sequences, Source};
@@ -47,6 +48,8 @@ pub struct Args {
     /// created it.
     #[arg(long, value_name = "DIR", requires = "length")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    interventions: InterventionArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON, including the loss and the entropy floor at each position.
@@ -236,9 +239,10 @@ impl Job for Evaluate<'_> {
     type Output = (Evaluation, Vec<AtLength>);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(args, OpenedRun { config, device: on, .. }, weights, dataset, set, lengths) = self;
+        let Self(args, OpenedRun { folder, config, device: on, .. }, weights, dataset, set, lengths) = self;
         MemoryEstimate::of(config, dataset, on).check_tensors(config, config.sizes(dataset), on)?;
         let (model, description) = native::load_model::<B::InnerBackend>(&weights, &device)?;
+        let model = args.interventions.apply(model, &description, folder, &device)?;
         let mut batches = set.batches(config.training.batch_size).peekable();
         // Other data may have shapes that the model cannot read.
         if let Some(first) = batches.peek() {

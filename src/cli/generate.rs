@@ -7,6 +7,7 @@ use rand::RngExt;
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
+use super::interventions::InterventionArgs;
 use super::prompt;
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
@@ -37,6 +38,8 @@ pub struct Args {
     max_new: Option<usize>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    interventions: InterventionArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON: the new ids, their probabilities (before temperature, top-p and other sampling options), and the
@@ -163,6 +166,7 @@ impl Job for Generate<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
         let Self { args, companions, prompt, .. } = &self;
         let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
+        let model = args.interventions.apply(model, &description, &self.run.folder, &device)?;
         let is_encoder_decoder = description.model.architecture == Architecture::EncoderDecoder;
         let slides = check_prompt(&description, prompt, args.options.samples)?;
         let mut options = Options {

@@ -7,6 +7,7 @@ use causal_attention_report::{PictureFormat, Style};
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
+use super::interventions::InterventionArgs;
 use super::pictures::picture_format;
 use crate::analysis::{HeadScores, Sample, View, ablation, inspect_sample};
 use crate::backend::{self, Job};
@@ -38,6 +39,8 @@ pub struct Args {
     /// Skips the ablation, which takes one forward pass per head.
     #[arg(long)]
     no_ablation: bool,
+    #[command(flatten)]
+    interventions: InterventionArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token] and scores;
@@ -130,6 +133,7 @@ impl Job for Inspect<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, sample) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
+        let model = args.interventions.apply(model, &description, folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();

@@ -14,6 +14,7 @@ mod generate;
 mod import;
 mod input;
 mod inspect;
+mod interventions;
 mod key_options;
 mod limits;
 mod man;

@@ -4,6 +4,7 @@ use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
 use super::input::{self, RunArgs};
+use super::interventions::InterventionArgs;
 use crate::backend::Job;
 use crate::data::{Vocabulary, documents_of};
 use crate::error::{Error, Result};
@@ -17,6 +18,8 @@ use crate::training::RunFolder;
 pub struct Args {
     #[command(flatten)]
     given: input::InputArgs,
+    #[command(flatten)]
+    interventions: InterventionArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON.
@@ -44,7 +47,13 @@ pub fn run(args: Args) -> Result<()> {
     let input::EncodedInput { tokens, start, source, answer } = args.given.read(&vocabulary, &run.config)?;
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
-    let job = Score { folder: &run.folder, tokens: &read, documents: documents.as_deref(), source };
+    let job = Score {
+        interventions: &args.interventions,
+        folder: &run.folder,
+        tokens: &read,
+        documents: documents.as_deref(),
+        source,
+    };
     let log_probabilities = run.compute(job)?;
     let is_read_only = |target: usize| {
         target + 1 < answer
@@ -79,6 +88,7 @@ pub fn run(args: Args) -> Result<()> {
 
 /// The job that scores the ids of a text with a run's weights.
 struct Score<'a> {
+    interventions: &'a InterventionArgs,
     folder: &'a RunFolder,
     tokens: &'a [u32],
     /// The document of each token, if there are several.
@@ -91,8 +101,9 @@ impl Job for Score<'_> {
     type Output = Vec<f64>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let Self { folder, tokens, documents, source } = self;
+        let Self { interventions, folder, tokens, documents, source } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
+        let model = interventions.apply(model, &description, folder, &device)?;
         let context = description.sizes.context;
         input::check_length(&description, 0, source.as_ref().map_or(0, Vec::len))?;
         if tokens.len() > context + 1 {

@@ -19,6 +19,7 @@ mod generate;
 mod guesses;
 mod held_out;
 mod inspect;
+mod interventions;
 mod killed;
 mod kinds_of_data;
 mod lasting;

@@ -1,0 +1,136 @@
+//! Options that ablate or scale components of a model.
+
+use burn::tensor::backend::Backend;
+use glob::Pattern;
+
+use crate::analysis::Sample;
+use crate::analysis::interventions::{ResidualWriter, means, scaled};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::numbers::counted;
+use crate::terminal::warn;
+use crate::training::RunFolder;
+use crate::weights::native::Description;
+
+/// Interventions on components of the model: heads such as 1.3 (layer and head, from 0), cross-attention heads such as
+/// cross.1.3, and feed-forward layers such as 1.mlp.
+#[derive(Debug, clap::Args)]
+pub struct InterventionArgs {
+    /// Ablates components, e.g. "1.3,2.*,0.mlp" (layer.head, * for any): their outputs become their means over the run's
+    /// stored validation sequences, or zero with --zero.
+    #[arg(long, value_name = "COMPONENTS", value_delimiter = ',')]
+    ablate: Vec<String>,
+    /// Replaces the outputs of ablated components by zero instead of their means.
+    #[arg(long, requires = "ablate")]
+    zero: bool,
+    /// Scales the outputs of components, e.g. "1.3=0.5,0.mlp=2".
+    #[arg(long = "scale", value_name = "COMPONENT=FACTOR", value_delimiter = ',')]
+    scale: Vec<String>,
+}
+
+impl InterventionArgs {
+    /// Returns the model with the interventions, and prints what they are.
+    ///
+    /// # Errors
+    /// Returns an error if a component does not exist or is changed twice, or if mean ablation lacks sequences.
+    pub fn apply<B: Backend>(
+        &self,
+        mut model: Model<B>,
+        description: &Description,
+        folder: &RunFolder,
+        device: &B::Device,
+    ) -> Result<Model<B>> {
+        if self.ablate.is_empty() && self.scale.is_empty() {
+            return Ok(model);
+        }
+        let all = ResidualWriter::all(&model);
+        let mut ablated = Vec::new();
+        for pattern in &self.ablate {
+            ablated.extend(matching("--ablate", pattern.trim(), &all)?);
+        }
+        ablated.sort_unstable();
+        ablated.dedup();
+        let mut factors = Vec::new();
+        for assignment in &self.scale {
+            let problem = || {
+                let problem = "is not a component with a factor; write it as 1.3=0.5";
+                Error::Input(format!("--scale: `{assignment}` {problem}"))
+            };
+            let (pattern, factor) = assignment.split_once('=').ok_or_else(problem)?;
+            let factor: f64 =
+                factor.trim().parse().ok().filter(|factor: &f64| factor.is_finite()).ok_or_else(problem)?;
+            for component in matching("--scale", pattern.trim(), &all)? {
+                if ablated.contains(&component) || factors.iter().any(|(other, _)| *other == component) {
+                    let problem = "is changed twice; name it once in --ablate or --scale";
+                    return Err(Error::Input(format!("the component {component} {problem}")));
+                }
+                factors.push((component, factor));
+            }
+        }
+        if !ablated.is_empty() {
+            let (means, how) = self.replacements(&model, description, folder, (&ablated, device))?;
+            let names: Vec<String> = ablated.iter().map(ResidualWriter::to_string).collect();
+            warn(&format!("notice: {} replaced by {how}: {}", are(ablated.len()), names.join(", ")));
+            for (at, &component) in ablated.iter().enumerate() {
+                model = scaled(model, component, 0.0, means.as_ref().map(|means| means[at].as_slice()));
+            }
+        }
+        if !factors.is_empty() {
+            let names: Vec<String> =
+                factors.iter().map(|(component, factor)| format!("{component} by {factor}")).collect();
+            warn(&format!("notice: {} scaled: {}", are(factors.len()), names.join(", ")));
+        }
+        Ok(factors
+            .into_iter()
+            .fold(model, |model, (component, factor)| scaled(model, component, factor, None)))
+    }
+
+    /// Returns the mean outputs of ablated components, or `None` for zero ablation, with a description.
+    fn replacements<B: Backend>(
+        &self,
+        model: &Model<B>,
+        Description { sizes, .. }: &Description,
+        folder: &RunFolder,
+        (ablated, device): (&[ResidualWriter], &B::Device),
+    ) -> Result<(Option<Vec<Vec<f32>>>, String)> {
+        if self.zero {
+            return Ok((None, "zero (zero ablation)".to_string()));
+        }
+        let source = crate::config::Config::load_own(&folder.config())?.data.source();
+        let samples = match folder.samples().is_file() {
+            true => Sample::read(&folder.samples(), sizes.vocab, source)?,
+            false => Vec::new(),
+        };
+        if samples.is_empty() {
+            let problem = "lacks stored validation sequences, which mean ablation needs; add --zero";
+            return Err(Error::Input(format!("the run `{}` {problem}", folder.path().display())));
+        }
+        let how = format!(
+            "their mean over {} (mean ablation)",
+            counted(samples.len(), "stored validation sequence")
+        );
+        Ok((Some(means(model, &samples, ablated, device)?), how))
+    }
+}
+
+fn are(count: usize) -> String {
+    format!("{} {}", counted(count, "component"), if count == 1 { "is" } else { "are" })
+}
+
+/// Returns the components that match a pattern.
+fn matching(option: &str, pattern: &str, all: &[ResidualWriter]) -> Result<Vec<ResidualWriter>> {
+    let wanted = Pattern::new(pattern)
+        .map_err(|error| Error::Input(format!("{option}: `{pattern}` is not a pattern: {error}")))?;
+    let found: Vec<ResidualWriter> =
+        all.iter().copied().filter(|component| wanted.matches(&component.to_string())).collect();
+    if found.is_empty() {
+        let names: Vec<String> = all.iter().map(ResidualWriter::to_string).collect();
+        let (first, last) =
+            (names.first().cloned().unwrap_or_default(), names.last().cloned().unwrap_or_default());
+        return Err(Error::Input(format!(
+            "{option}: `{pattern}` matches no component of this model; the components are {first} to {last}, as \
+             layer.head or layer.mlp"
+        )));
+    }
+    Ok(found)
+}

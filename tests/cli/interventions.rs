@@ -1,0 +1,145 @@
+//! Interventions on components: ablation and scaling in the commands that read a model.
+
+use std::fs;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::generate::{json, run};
+use crate::{small_run, stdout_of, text};
+
+const INPUT: [&str; 3] = ["run", "--tokens", "3 1 4 1 5 9 2 6"];
+
+fn loss(folder: &Path, arguments: &[&str]) -> f64 {
+    json(folder, &[&["score", "--json"], &INPUT[..], arguments].concat())["loss"].as_f64().unwrap()
+}
+
+/// Returns the values at a site, with interventions.
+fn values(folder: &Path, site: &str, arguments: &[&str]) -> Vec<f32> {
+    let write = ["--sites", site, "--out", "a.safetensors"];
+    stdout_of(folder, &[&["activations"], &INPUT[..], &write, arguments].concat());
+    let bytes = fs::read(folder.join("a.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = file.tensor(site).unwrap();
+    tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn near(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+}
+
+#[test]
+fn zero_ablation_equals_that_of_inspect() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=40"], "run");
+    let inspected = json(dir.path(), &[&["inspect", "--json"], &INPUT[..]].concat());
+    let full = loss(dir.path(), &[]);
+    for (layer, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let ablated = loss(dir.path(), &["--ablate", &format!("{layer}.{head}"), "--zero"]);
+        let rise = inspected["scores"][layer][head]["zero_ablation"].as_f64().unwrap();
+        assert!((ablated - full - rise).abs() < 1e-5, "{layer}.{head}: {ablated} - {full} is not {rise}");
+    }
+    // Without any component, the embedding alone determines the prediction.
+    let nothing = loss(dir.path(), &["--ablate", "*", "--zero"]);
+    assert!((nothing - full).abs() > 1e-3, "{nothing} {full}");
+}
+
+#[test]
+fn means_and_factors_replace_the_outputs() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40", "model.bias=false"], "run");
+    let written = values(folder, "mlp.0.out", &[]);
+    let half: Vec<f32> = written.iter().map(|value| value / 2.0).collect();
+    assert!(near(&values(folder, "mlp.0.out", &["--scale", "0.mlp=0.5"]), &half));
+    // The mean over the stored sequences is the same at each position and for each input.
+    let mean = values(folder, "mlp.0.out", &["--ablate", "0.mlp"]);
+    assert!(
+        mean.chunks(16).all(|row| near(row, &mean[..16])) && mean[..16].iter().any(|value| *value != 0.0)
+    );
+    let samples: Vec<Value> =
+        serde_json::from_slice(&fs::read(folder.join("run/samples.json")).unwrap()).unwrap();
+    let mut expected = [0.0f64; 16];
+    let mut positions = 0.0;
+    for sample in &samples {
+        let ids: Vec<String> = sample["inputs"].as_array().unwrap().iter().map(Value::to_string).collect();
+        positions += ids.len() as f64;
+        let arguments = [
+            "activations",
+            "run",
+            "--tokens",
+            &ids.join(" "),
+            "--sites",
+            "mlp.0.out",
+            "--out",
+            "s.safetensors",
+        ];
+        stdout_of(folder, &arguments);
+        let bytes = fs::read(folder.join("s.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let data = file.tensor("mlp.0.out").unwrap();
+        for (at, bytes) in data.data().as_chunks().0.iter().enumerate() {
+            expected[at % 16] += f64::from(f32::from_le_bytes(*bytes));
+        }
+    }
+    let expected = expected.map(|sum| (sum / positions) as f32);
+    assert!(near(&mean[..16], &expected), "{:?} {expected:?}", &mean[..16]);
+    // Heads too, and the notice names the ablation.
+    let output =
+        run(folder, &["score", "run", "--tokens", "3 1 4", "--ablate", "1.*, 0.1", "--scale", "0.0=2"]);
+    let stderr = text(&output.stderr);
+    let count = samples.len();
+    assert!(
+        stderr.contains(&format!(
+            "notice: 4 components are replaced by their mean over {count} stored validation sequences (mean ablation): \
+             0.1, 1.0, 1.1, 1.mlp"
+        )) && stderr.contains("notice: 1 component is scaled: 0.0 by 2"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn all_commands_that_read_a_model_take_interventions() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40"], "run");
+    let evaluated = |more: &[&str]| {
+        json(folder, &[&["evaluate", "run", "--json"], more].concat())["loss"].as_f64().unwrap()
+    };
+    assert!((evaluated(&["--ablate", "*.mlp"]) - evaluated(&[])).abs() > 1e-4);
+    assert_eq!(evaluated(&["--scale", "*.0=1"]), evaluated(&[]));
+    let generated = |more: &[&str]| {
+        let arguments = ["generate", "run", "--prompt", "3 1 4", "--greedy", "--max-new", "4", "--json"];
+        json(folder, &[&arguments[..], more].concat())["samples"][0]["probabilities"].clone()
+    };
+    assert_ne!(generated(&["--ablate", "*", "--zero"]), generated(&[]));
+    let inspected =
+        json(folder, &["inspect", "run", "--tokens", "3 1 4", "--json", "--no-ablation", "--ablate", "0.*"]);
+    assert_eq!(inspected["tokens"], serde_json::json!([3, 1, 4]));
+}
+
+#[test]
+fn impossible_interventions_are_refused() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=2"], "run");
+    for (arguments, problem) in [
+        (
+            &["--ablate", "7.0"][..],
+            "--ablate: `7.0` matches no component of this model; the components are 0.0 to 1.mlp",
+        ),
+        (&["--scale", "1.0"], "--scale: `1.0` is not a component with a factor; write it as 1.3=0.5"),
+        (&["--scale", "1.0=x"], "--scale: `1.0=x` is not a component with a factor"),
+        (&["--ablate", "1.0", "--scale", "1.*=2"], "the component 1.0 is changed twice"),
+        (&["--zero"], "--ablate"),
+    ] {
+        let output = run(dir.path(), &[&["score"], &INPUT[..], arguments].concat());
+        let stderr = text(&output.stderr);
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(problem), "{stderr}");
+    }
+    fs::remove_file(dir.path().join("run/samples.json")).unwrap();
+    let output = run(dir.path(), &[&["score"], &INPUT[..], &["--ablate", "1.0"]].concat());
+    assert!(text(&output.stderr).contains("add --zero"), "{}", text(&output.stderr));
+}
