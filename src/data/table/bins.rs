@@ -58,6 +58,11 @@ impl Table<'_> {
         }
         if of_numbers.difference && self.is_stream != Some(true) {
             self.leave_out_empty(&mut rows)?;
+            if rows.iter().all(|(_, changes)| changes.len() == 1) {
+                let problem = "has one change per row, so there is nothing to predict; set `data.column` to one column of \
+                               numbers, whose changes are one sequence";
+                return Err(self.problem(None, problem));
+            }
         }
         if of_numbers.difference && self.chosen.fields.as_ref().is_some_and(|fields| fields.values.len() > 1)
         {

@@ -139,7 +139,8 @@ impl Table<'_> {
             _ if self.config.group_by.is_set() => "write a row of the group for each",
             _ if example.contains(' ') => "set `data.tokens` = \"words\"",
             _ => {
-                "write each of these values as a separate row, with the delimiter of the table between its parts"
+                "write each of these values as a separate row, with the delimiter of the table between its parts, or set \
+                 `data.delimiter` to the character between these parts or between the values"
             }
         };
         self.reading.guesses.push(format!(

@@ -224,9 +224,13 @@ impl Table<'_> {
             && header::may_be_names(second, rows, column)
         {
             let values = first_values(second);
+            let unlike = match column {
+                Some(_) => "its value in the selected column does not recur",
+                None => "its values do not recur",
+            };
             self.reading.guesses.push(format!(
-                "line {line} (`{values}`), below the header, is read as data, but its values do not recur \
-                 below; remove it if it holds units or further names"
+                "line {line} (`{values}`), below the header, is read as data, but {unlike} below; remove it if it holds \
+                 units or further names"
             ));
         }
         if let Some(order) = &self.columns.order {

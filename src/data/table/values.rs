@@ -91,11 +91,16 @@ impl<'a> Encoder<'a> {
                 let largest = numbers.keys().copied().max().unwrap_or(0);
                 let range = largest.saturating_add(1);
                 if range > (MAX_GAPS * numbers.len()) as u64 || range > MAX_SIZE as u64 {
+                    let remedy = match range > MAX_SIZE as u64 {
+                        true => "",
+                        false => "; set `data.values` = \"integers\" to keep the gaps between them",
+                    };
+                    // Floats above 2^53 are rounded.
+                    let shown =
+                        if largest < 1 << 53 { thousands(largest as f64) } else { largest.to_string() };
                     guesses.push(format!(
-                        "the {} reach up to {}, so each one that occurs is a symbol; set `data.values` = \"integers\" \
-                         to keep the gaps between them",
-                        counted(numbers.len(), "different integer"),
-                        thousands(largest as f64)
+                        "the {} reach up to {shown}, so each one that occurs is a symbol{remedy}",
+                        counted(numbers.len(), "different integer")
                     ));
                     return in_order(numbers, ids, with_end);
                 }
@@ -148,6 +153,7 @@ fn not_an_integer(value: &str) -> String {
     let excerpt = excerpt(value);
     let names = "set `data.values` = \"symbols\" to number only the integers that occur";
     let remedy = match (value.parse::<i128>(), value.parse::<f64>()) {
+        (Ok(0), _) => return format!("`{excerpt}` is a negative zero; write it without its sign"),
         (Ok(0..), _) => return format!("`{excerpt}` is too large; {names}"),
         (Ok(_), _) => return format!("`{excerpt}` is negative; {names}"),
         (Err(_), Ok(number)) if number.is_finite() => {

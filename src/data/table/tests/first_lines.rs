@@ -174,3 +174,19 @@ fn data_seed_draws_other_rows_for_validation() {
     assert_eq!(fingerprint(Some(5), 3), fingerprint(Some(5), 4));
     assert_ne!(fingerprint(Some(5), 3), fingerprint(None, 3));
 }
+
+#[test]
+fn large_integers_and_single_changes_are_described_exactly() {
+    let largest = "9007199254740995";
+    let file = File::new("rows.csv", rows("", 20, |row| [largest, "9007199254740993"][row % 2].to_string()));
+    let config = DataConfig { column: Column::Number(1), ..file.config() };
+    let guesses = load(&config, 0).unwrap().table.unwrap().guesses.join("\n");
+    assert!(
+        guesses.contains(&format!("reach up to {largest}, so each one that occurs is a symbol")),
+        "{guesses}"
+    );
+    assert!(!guesses.contains("`data.values` = \"integers\""), "no vocabulary can hold the gaps");
+    let file = File::new("rows.csv", rows("a,b\n", 30, |row| format!("{}.5,{}.5", row % 7, row % 5)));
+    let changes = DataConfig { bins: 4, difference: true, ..file.config() };
+    assert!(file.problem(changes.clone()).contains("has one change per row"), "{}", file.problem(changes));
+}
