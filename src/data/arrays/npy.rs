@@ -52,9 +52,10 @@ pub(super) fn layout(path: &Path, head: &[u8]) -> Result<Layout> {
     if order.starts_with("True") && shape.iter().filter(|&&size| size > 1).count() > 1 {
         let file = quoted(path);
         let read = "import sys, numpy; a = numpy.load(sys.argv[1]); \
-                    numpy.save(sys.argv[1], numpy.ascontiguousarray(a))";
-        let problem =
-            format!("is in Fortran order, column by column; convert it with `python3 -c '{read}' {file}`");
+                    numpy.save(sys.argv[2], numpy.ascontiguousarray(a))";
+        let problem = format!(
+            "is in Fortran order, column by column; convert it with `python3 -c '{read}' {file} NEW.npy`"
+        );
         return Err(Error::file(path, problem));
     }
     Ok(Layout { format: "npy", integer, start: (after + size) as u64, shape })

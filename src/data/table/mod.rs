@@ -26,6 +26,7 @@ mod edges;
 mod enclosed;
 mod fields;
 mod form;
+mod fractions;
 mod groups;
 mod header;
 mod json;

@@ -8,7 +8,7 @@ use super::fields::{Fields, Form, Selection};
 use super::header::{self, FirstLine};
 use super::texts::TextSample;
 use super::values::Encoder;
-use super::{Row, Table, chat, delimiter, json, targets};
+use super::{Row, Table, chat, delimiter, fractions, json, targets};
 use crate::data::config::{Column, DataConfig};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -105,7 +105,8 @@ impl Table<'_> {
         let before = self.ids.len();
         let pushed = self.push(&row, column).map_err(|error| {
             // The error must quote the number as written in the file.
-            let written = json::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
+            let written =
+                fractions::as_written(&row.1, text).map(|values| self.push(&(line, values), column));
             written.and_then(Result::err).unwrap_or(error)
         });
         pushed?;
@@ -162,7 +163,7 @@ impl Table<'_> {
         literals: Vec<json::Literal>,
         text: &str,
     ) -> Result<()> {
-        if let Some(number) = json::rounded(row, text) {
+        if let Some(number) = fractions::rounded(row, text) {
             return Err(self.problem(Some(line), format!("{}: {}", json::TOO_LONG, excerpt(number))));
         }
         self.refuse_mixed_quotes(line, ("one symbol", literals))

@@ -312,3 +312,13 @@ fn values_that_json_distinguishes_stay_different_in_objects() {
     let file = File::new("rows.jsonl", numbers);
     assert_eq!(sequences(&load(&config(&file), 0).unwrap()), ["1 2", "2 1"]);
 }
+
+#[test]
+fn prepared_ids_without_keys_name_the_keys() {
+    let file = File::new("rows.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n".repeat(8));
+    let problem = file.problem(file.config());
+    assert!(problem.contains("`data.column` = \"input_ids\" with `data.values` = \"integers\""), "{problem}");
+    let followed =
+        DataConfig { column: column("input_ids"), values: crate::data::Values::Integers, ..file.config() };
+    assert_eq!(sequences(&load(&followed, 0).unwrap())[0], "1 2 3");
+}
