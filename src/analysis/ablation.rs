@@ -5,34 +5,21 @@
 
 use burn::prelude::*;
 
-use crate::{attention::MultiHeadAttention, model::Model};
-
-/// Returns the causal self-attention of each layer.
-fn attentions<B: Backend>(model: &mut Model<B>) -> Vec<&mut MultiHeadAttention<B>> {
-    match model {
-        Model::OneLayer(model) => vec![&mut model.attention],
-        Model::Decoder(model) => model.blocks.iter_mut().map(|block| &mut block.attention).collect(),
-    }
-}
+use super::interventions::{ResidualWriter, scaled};
+use crate::model::Model;
 
 /// Returns the number of causal self-attention heads per layer.
 pub fn heads<B: Backend>(model: &Model<B>) -> Vec<usize> {
-    attentions(&mut model.clone()).iter().map(|attention| attention.heads).collect()
+    match model {
+        Model::OneLayer(model) => vec![model.attention.heads],
+        Model::Decoder(model) => model.blocks.iter().map(|block| block.attention.heads).collect(),
+    }
 }
 
 /// Returns a copy of `model` with the output of one causal self-attention head zeroed. Layers and heads are numbered
 /// from 0. If the layer does not exist, the copy equals `model`.
 pub fn without_head<B: Backend>(model: &Model<B>, layer: usize, head: usize) -> Model<B> {
-    let mut model = model.clone();
-    if let Some(MultiHeadAttention { output, d_head, .. }) = attentions(&mut model).get_mut(layer) {
-        let rows = head * *d_head..(head + 1) * *d_head;
-        output.weight = output.weight.clone().map(|weight| {
-            let [_, d_model] = weight.dims();
-            let zeros = Tensor::zeros([rows.len(), d_model], &weight.device());
-            weight.slice_assign([rows, 0..d_model], zeros)
-        });
-    }
-    model
+    scaled(model.clone(), ResidualWriter::Head(layer, head), 0.0, None)
 }
 
 #[cfg(test)]

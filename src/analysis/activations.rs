@@ -1,6 +1,5 @@
 //! The activations of a forward pass at chosen hook sites.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
 use burn::tensor::{DType, Tensor, TensorData, backend::Backend};
@@ -95,12 +94,12 @@ pub fn record<B: Backend>(
     with_logits: bool,
     dtype: DType,
 ) -> Result<Vec<Activation>> {
-    let mut recorder = Recorder { sites, dtype, recorded: RefCell::default() };
+    let mut recorder = Recorder { sites, dtype, recorded: Vec::new() };
     let logits = model.forward_hooked(inputs, &mut recorder)?;
     if with_logits {
         recorder.keep(LOGITS.to_string(), logits);
     }
-    Ok(recorder.recorded.into_inner())
+    Ok(recorder.recorded)
 }
 
 /// Serialises activations as a safetensors file with these metadata entries.
@@ -130,15 +129,15 @@ fn view(Activation { name, data }: &Activation) -> Result<(&str, TensorView<'_>)
 struct Recorder<'a> {
     sites: &'a BTreeSet<HookSite>,
     dtype: DType,
-    recorded: RefCell<Vec<Activation>>,
+    recorded: Vec<Activation>,
 }
 
 impl Recorder<'_> {
     /// Copies an activation of a batch with one sequence to the host.
-    fn keep<B: Backend, const D: usize>(&self, name: String, activation: Tensor<B, D>) {
+    fn keep<B: Backend, const D: usize>(&mut self, name: String, activation: Tensor<B, D>) {
         let mut data = activation.into_data().convert_dtype(self.dtype);
         data.shape = data.shape.to_vec()[1..].to_vec().into();
-        self.recorded.borrow_mut().push(Activation { name, data });
+        self.recorded.push(Activation { name, data });
     }
 }
 

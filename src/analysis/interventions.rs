@@ -4,6 +4,7 @@
 //! is its output, in every forward pass and for models of any size. Mean ablation also adds the mean output to the bias
 //! of the projection.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use burn::module::Param;
@@ -11,11 +12,11 @@ use burn::nn::Linear;
 use burn::tensor::{DType, Tensor, backend::Backend};
 
 use super::Sample;
-use super::activations::record;
+use super::activations::{Activation, record};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
-use crate::model::Model;
+use crate::model::{Decoder, Model};
 
 /// A component that writes to the residual stream of a decoder, by which commands name it. Layers and heads count from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,17 +45,19 @@ impl ResidualWriter {
     pub fn all<B: Backend>(model: &Model<B>) -> Vec<Self> {
         match model {
             Model::OneLayer(model) => (0..model.attention.heads).map(|head| Self::Head(0, head)).collect(),
-            Model::Decoder(model) => {
-                let blocks = model.blocks.iter().enumerate();
-                let of_block = blocks.flat_map(|(layer, block)| {
-                    let cross = block.cross_attention.as_ref().map_or(0, |attention| attention.heads);
-                    let heads = (0..block.attention.heads).map(move |head| Self::Head(layer, head));
-                    let cross = (0..cross).map(move |head| Self::Cross(layer, head));
-                    heads.chain(cross).chain([Self::FeedForward(layer)])
-                });
-                of_block.collect()
-            }
+            Model::Decoder(model) => Self::of_decoder(model).collect(),
         }
+    }
+
+    /// Iterates over all components of a decoder, in model order.
+    pub fn of_decoder<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Self> {
+        model.blocks.iter().enumerate().flat_map(|(layer, block)| {
+            let cross = block.cross_attention.as_ref().map_or(0, |attention| attention.heads);
+            let heads = (0..block.attention.heads).map(move |head| Self::Head(layer, head));
+            heads
+                .chain((0..cross).map(move |head| Self::Cross(layer, head)))
+                .chain([Self::FeedForward(layer)])
+        })
     }
 
     /// Returns the site of the component's output, and its index there.
@@ -79,26 +82,33 @@ pub fn means<B: Backend>(
     device: &B::Device,
 ) -> Result<Vec<Vec<f32>>> {
     let sites = components.iter().map(|component| component.site().0).collect();
-    let mut sums: Vec<Vec<f64>> = vec![Vec::new(); components.len()];
-    let mut positions = 0;
+    // The sum of each row over the positions, head after head, by the name of the site.
+    let mut sums: HashMap<String, Vec<f64>> = HashMap::new();
+    let (mut positions, mut width) = (0, 0);
     for sample in samples {
         let inputs = DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), device).inputs;
         let time = sample.inputs.len();
         positions += time;
-        let recorded = record(model, inputs, &sites, false, DType::F32)?;
-        for (component, sum) in components.iter().zip(&mut sums) {
-            let (site, index) = component.site();
-            let name = site.to_string();
-            let found = recorded.iter().find(|activation| activation.name == name);
-            let values: Vec<f32> = found.map_or_else(Vec::new, |it| it.data.iter::<f32>().collect());
-            let [.., width] = found.map_or(&[0][..], |it| it.data.shape.as_slice()) else { continue };
-            sum.resize(*width, 0.0);
-            for row in values.chunks(*width).skip(index * time).take(time) {
-                sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+        for Activation { name, data } in record(model, inputs, &sites, false, DType::F32)? {
+            let values: Vec<f32> = data.iter().collect();
+            width = data.shape.last().copied().unwrap_or(0);
+            let sum = sums.entry(name).or_default();
+            sum.resize(values.len() / time, 0.0);
+            for (row, values) in values.chunks(width).enumerate() {
+                let head = row / time * width;
+                sum[head..head + width]
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(sum, value)| *sum += f64::from(*value));
             }
         }
     }
-    Ok(sums.into_iter().map(|sum| sum.iter().map(|sum| (sum / positions as f64) as f32).collect()).collect())
+    let mean = |component: &ResidualWriter| {
+        let (site, index) = component.site();
+        let sum = sums.get(&site.to_string()).map_or(&[][..], |sum| &sum[index * width..(index + 1) * width]);
+        sum.iter().map(|sum| (sum / positions as f64) as f32).collect()
+    };
+    Ok(components.iter().map(mean).collect())
 }
 
 /// Returns a model in which the output of a component is scaled by `factor`, and `mean` is added to it; a component that
@@ -110,11 +120,28 @@ pub fn scaled<B: Backend>(
     factor: f64,
     mean: Option<&[f32]>,
 ) -> Model<B> {
-    if let Some((output, heads, head)) = output_of(&mut model, component) {
-        let [rows, _] = output.weight.dims();
-        let width = rows / heads;
-        scale_rows(output, head * width..(head + 1) * width, factor, mean);
+    let Some((output, heads, head)) = output_of(&mut model, component) else { return model };
+    let [rows, d_model] = output.weight.dims();
+    let (width, mut bias) = (rows / heads, output.bias.take());
+    if let ResidualWriter::FeedForward(_) = component {
+        bias = bias.map(|bias| bias.map(|bias| bias * factor));
     }
+    output.bias = match (bias, mean) {
+        (bias, None) => bias,
+        (bias, Some(mean)) => {
+            let mean = Tensor::from_floats(mean, &output.weight.device());
+            Some(bias.map_or_else(
+                || Param::from_tensor(mean.clone()),
+                |bias| bias.map(|bias| bias + mean.clone()),
+            ))
+        }
+    };
+    output.weight = output.weight.clone().map(|weight| {
+        let ranges = [head * width..(head + 1) * width, 0..d_model];
+        let old = weight.clone().slice(ranges.clone());
+        let new = if factor == 0.0 { old.zeros_like() } else { old * factor };
+        weight.slice_assign(ranges, new)
+    });
     model
 }
 
@@ -143,26 +170,31 @@ fn output_of<B: Backend>(
     }
 }
 
-/// Scales rows of a projection, and adds a vector to its bias. If the rows are all, the bias is scaled too.
-fn scale_rows<B: Backend>(
-    output: &mut Linear<B>,
-    rows: std::ops::Range<usize>,
-    factor: f64,
-    mean: Option<&[f32]>,
-) {
-    let [all, d_model] = output.weight.dims();
-    if rows == (0..all) {
-        output.bias = output.bias.take().map(|bias| bias.map(|bias| bias * factor));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Inputs, ModelConfig, Sizes};
+    use burn_ndarray::NdArray;
+
+    #[test]
+    fn the_bias_of_a_single_head_is_kept() {
+        let config = ModelConfig { d_model: 6, heads: 1, layers: 1, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+        let mut model = config.init::<NdArray>(sizes, &Default::default()).unwrap();
+        let shift =
+            |linear: &mut Linear<NdArray>| linear.bias = linear.bias.take().map(|it| it.map(|it| it + 0.5));
+        let bias = |model: &Model<NdArray>, component| {
+            let bias = output_of(&mut model.clone(), component).unwrap().0.bias.clone().unwrap();
+            bias.val().into_data().to_vec::<f32>().unwrap()
+        };
+        let [head, feed_forward] = [ResidualWriter::Head(0, 0), ResidualWriter::FeedForward(0)];
+        for component in [head, feed_forward] {
+            shift(output_of(&mut model, component).unwrap().0);
+        }
+        let ablated = |component| scaled(model.clone(), component, 0.0, None);
+        assert_eq!(bias(&ablated(head), head), bias(&model, head), "the output of a head excludes the bias");
+        assert_eq!(bias(&ablated(feed_forward), feed_forward), [0.0; 6]);
+        let inputs = Inputs::tokens(Tensor::from_ints([[3, 1, 4]], &Default::default()));
+        assert!(ablated(head).forward(inputs).is_ok());
     }
-    if let Some(mean) = mean {
-        let mean = Tensor::from_floats(mean, &output.weight.device());
-        output.bias = Some(match output.bias.take() {
-            Some(bias) => bias.map(|bias| bias + mean),
-            None => Param::from_tensor(mean),
-        });
-    }
-    output.weight = output.weight.clone().map(|weight| {
-        let ranges = [rows, 0..d_model];
-        weight.clone().slice_assign(ranges.clone(), weight.slice(ranges) * factor)
-    });
 }

@@ -6,6 +6,7 @@ use super::pass::{Activations, Interventions, Site, run};
 use super::weights::Input;
 use crate::Result;
 use crate::analysis::Sample;
+use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::view::floats;
 use crate::attention::Memory;
 use crate::data::Role;
@@ -20,13 +21,7 @@ const MAX_SINGLE_ABLATIONS: usize = 16;
 
 /// Returns the components of a decoder that write to its residual stream, in model order.
 pub(super) fn components<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
-    let layers = model.blocks.iter().enumerate();
-    layers.flat_map(|(layer, block)| {
-        let heads = block.attention.heads;
-        let cross = if block.cross_attention.is_some() { heads } else { 0 };
-        let heads = (0..heads).map(move |head| Site::Head(layer, head));
-        heads.chain((0..cross).map(move |head| Site::Cross(layer, head))).chain([Site::FeedForward(layer)])
-    })
+    ResidualWriter::of_decoder(model).map(Site::from)
 }
 
 /// Returns the residual stream before each block of a decoder, and after the last one.

@@ -10,6 +10,7 @@ use std::fmt;
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::analysis::interventions::ResidualWriter;
 use crate::attention::Memory;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 use crate::model::{Decoder, Inputs, Model, NormPlacement};
@@ -89,6 +90,16 @@ impl<B: Backend> Interventions<B> {
     pub fn reroute(mut self, from: Site, reader: Site, activation: Tensor<B, 3>) -> Self {
         self.paths.push((from, reader, activation));
         self
+    }
+}
+
+impl From<ResidualWriter> for Site {
+    fn from(component: ResidualWriter) -> Self {
+        match component {
+            ResidualWriter::Head(layer, head) => Site::Head(layer, head),
+            ResidualWriter::Cross(layer, head) => Site::Cross(layer, head),
+            ResidualWriter::FeedForward(layer) => Site::FeedForward(layer),
+        }
     }
 }
 
