@@ -34,7 +34,7 @@ pub struct Listed {
     pub data: Option<String>,
     /// The file or folder from which the model was imported.
     pub imported_from: Option<String>,
-    /// The architecture, the number of layers and their width; for a study, those of its best trial.
+    /// The architecture, the number of layers and their width; a study has the model of its best trial.
     pub model: Option<String>,
     /// The number of trainable parameters.
     pub parameters: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Listed {
     /// The state of the folder.
     #[serde(flatten)]
     pub state: ListedState,
-    /// The config by section; for a study, that of its best trial.
+    /// The config by section; a study has the config of its best trial.
     #[serde(skip)]
     config: toml::Table,
 }
@@ -226,7 +226,7 @@ impl Listed {
         let text = |key: &str| summary[key].as_str().map(str::to_string);
         let study = is_study(path).then(|| StudyResult::read(path)).transpose()?;
         let seeds = config.get("tune").and_then(|tune| tune.get("seeds")?.as_integer()?.try_into().ok());
-        // The loss of a study is that of its best trial.
+        // A study has the loss of its best trial.
         let best = path.join("best.toml");
         if study.is_some() && has_entry(&best) {
             config = read_table(&best)?;

@@ -32,8 +32,8 @@ pub enum Source {
 
 impl Source {
     /// Returns the source that reads the file or folder at `path`: a table or an array by its extension, or by the
-    /// extensions of all files in a folder or of a pattern, or else a text. For a compressed file, the extension before `.gz` or `.zst`
-    /// decides. An empty path selects the task.
+    /// extensions of all files in a folder or of a pattern, or else a text. For a compressed file, the extension before
+    /// `.gz` or `.zst` decides. An empty path selects the task.
     pub fn of(path: &Path) -> Self {
         if path.as_os_str().is_empty() {
             return Source::Sequences;

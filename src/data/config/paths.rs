@@ -119,11 +119,11 @@ impl Paths {
     pub(in crate::data) fn expand(&self, key: &str) -> Result<Vec<PathBuf>> {
         let mut all = Vec::new();
         for path in self.iter() {
-            let pattern = path.to_string_lossy();
-            if !pattern.contains(['*', '?', '[']) || path.exists() {
+            if !is_pattern(path) {
                 all.push(path.to_path_buf());
                 continue;
             }
+            let pattern = path.to_string_lossy();
             let failed = |problem: String| Error::key(key, path.display(), problem);
             let matches = glob::glob_with(&pattern, VISIBLE)
                 .map_err(|error| failed(format!("is not a pattern: {error}; correct it")))?;
@@ -181,6 +181,11 @@ pub(in crate::data) fn walk(path: &Path) -> impl Iterator<Item = Result<DirEntry
     })
 }
 
+/// Returns true if a path is a pattern rather than a file or folder with such a name.
+fn is_pattern(path: &Path) -> bool {
+    path.to_string_lossy().contains(['*', '?', '[']) && !path.exists()
+}
+
 /// The maximum number of files whose extensions are inspected.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -193,8 +198,7 @@ fn common(mut sources: impl Iterator<Item = Source>) -> Option<Source> {
 /// Returns the source that reads all files and folders that match a pattern; `None` if the path is not a pattern, or
 /// matches nothing.
 pub(super) fn source_of_pattern(path: &Path) -> Option<Source> {
-    let pattern = path.to_str().filter(|path| path.contains(['*', '?', '[']))?;
-    let matches = glob::glob_with(pattern, VISIBLE).ok().filter(|_| !path.exists())?;
+    let matches = glob::glob_with(path.to_str().filter(|_| is_pattern(path))?, VISIBLE).ok()?;
     common(matches.flatten().take(MAX_ENTRIES).map(|path| match path.is_dir() {
         true => source_of_folder(&path),
         false => Source::by_extension(&path),

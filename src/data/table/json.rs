@@ -155,7 +155,8 @@ pub(super) fn elements<'t>(
     path: &'t Path,
     text: &'t str,
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
-    if let Ok(Value::Object(members)) = serde_json::from_str(text)
+    if text.trim_start().starts_with('{')
+        && let Ok(Value::Object(members)) = serde_json::from_str(text)
         && let Some((name, _)) = members.iter().find(|(_, value)| value.is_array())
     {
         let problem = format!(

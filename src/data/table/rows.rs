@@ -241,15 +241,12 @@ impl<'a> Table<'a> {
             }
             let selected = self.chosen.fields.as_ref().and_then(|fields| fields.values.first()).copied();
             let column = selected.unwrap_or(self.columns.skipped);
-            let (column, others) = match (selected, self.columns.names.get(column)) {
-                (None, _) => ((column + 1).to_string(), ""),
-                (_, Some(name)) => {
-                    (format!("{name:?}"), ", without `data.columns` and `data.ignore_columns`,")
-                }
-                (_, None) => {
-                    ((column + 1).to_string(), ", without `data.columns` and `data.ignore_columns`,")
-                }
+            let others = match selected {
+                Some(_) => ", without `data.columns` and `data.ignore_columns`,",
+                None => "",
             };
+            let name = self.columns.names.get(column).filter(|_| selected.is_some());
+            let column = name.map_or_else(|| (column + 1).to_string(), |name| format!("{name:?}"));
             let problem = format!(
                 "has one value per row, so there is nothing to predict; set `data.column` = {column}{others} to read all \
                  values as one sequence{or_split}"

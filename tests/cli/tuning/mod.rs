@@ -265,7 +265,7 @@ fn results_are_independent_of_jobs_and_average_seeds() {
     let losses = [0, 1].map(|index| listed[index]["best_valid_loss"].as_f64().unwrap());
     assert!(losses.is_sorted() && losses.contains(&best), "{losses:?} {best}");
     let study = listed.as_array().unwrap().iter().find(|run| run["name"] == "one").unwrap();
-    // The model of this loss is that of the best trial.
+    // The best trial has both the model and the loss.
     let best_config: toml::Table =
         std::fs::read_to_string(dir.path().join("one/best.toml")).unwrap().parse().unwrap();
     let [layers, width] = ["layers", "d_model"].map(|key| best_config["model"][key].to_string());

@@ -9,7 +9,7 @@
 //! | `mlp.3.hidden`, `mlp.3.out` | the feed-forward layer of block 3 |
 //! | `final` | [`HookPoint::Final`] |
 //!
-//! Sites of an encoder begin with `encoder.`; those of a decoder have no prefix.
+//! Sites of an encoder begin with `encoder.`; sites of a decoder lack a prefix.
 
 use std::fmt;
 
