@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::edges::edges;
 use super::groups::points_of_thousands;
-use super::{Table, values::Encoder};
+use super::{Line, Table, values::Encoder};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::{and_more, excerpt};
 use crate::data::ids::Ids;
@@ -41,8 +41,8 @@ impl Table<'_> {
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
         let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
-        let sequences: Vec<(usize, Range<usize>)> = match self.is_stream {
-            Some(true) => vec![(1, 0..self.ids.len())],
+        let sequences: Vec<(Line, Range<usize>)> = match self.is_stream {
+            Some(true) => vec![(self.line(1), 0..self.ids.len())],
             _ => self.rows.clone(),
         };
         let mut values: Vec<f64> = Vec::with_capacity(self.ids.len());
@@ -146,7 +146,7 @@ impl Table<'_> {
     }
 
     /// Removes the sequences of a single number, which lack a change.
-    fn leave_out_empty(&mut self, rows: &mut Vec<(usize, Range<usize>)>) -> Result<()> {
+    fn leave_out_empty(&mut self, rows: &mut Vec<(Line, Range<usize>)>) -> Result<()> {
         let Some((line, _)) = rows.iter().find(|(_, values)| values.is_empty()).cloned() else {
             return Ok(());
         };
@@ -157,7 +157,8 @@ impl Table<'_> {
             return Err(self.problem(None, problem));
         }
         self.reading.guesses.push(format!(
-            "line {line}{} has a single number, so it has no change and is left out",
+            "{}{} has a single number, so it has no change and is left out",
+            self.shown(line),
             and_more(all - rows.len() - 1, "sequence")
         ));
         Ok(())
@@ -194,7 +195,7 @@ impl Table<'_> {
     fn into_bins_of(
         mut self,
         values: Vec<f64>,
-        rows: Vec<(usize, Range<usize>)>,
+        rows: Vec<(Line, Range<usize>)>,
         vocabulary: Vocabulary,
     ) -> Result<Dataset> {
         let mut ids = Ids::default();

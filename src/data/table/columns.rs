@@ -34,9 +34,9 @@ impl Table<'_> {
         if self.has_header(&first, below, column) {
             if first.1.len() != width {
                 self.reading.guesses.push(format!(
-                    "the header in line {} has {}, but most lines below have {}; set `data.delimiter` to \
+                    "the header in {} has {}, but most lines below have {}; set `data.delimiter` to \
                      another character if values are split in two, such as numbers with a decimal comma",
-                    first.0,
+                    self.shown(first.0),
                     counted(first.1.len(), "name"),
                     counted(width, "value")
                 ));
@@ -68,7 +68,7 @@ impl Table<'_> {
                 let names = listed(known.iter().map(String::as_str));
                 self.reading.guesses.push(format!(
                     "{} does not have a header, so its columns are read in the order of the run: {names}",
-                    self.path.display()
+                    self.path().display()
                 ));
             }
             if column.is_none() {
@@ -171,7 +171,7 @@ impl Table<'_> {
             Header::Auto if is_known => FirstLine::Names,
             Header::Auto => header::judge(&first.1, below, column),
         };
-        let line = format!("line {} (`{}`)", first.0, first_values(&first.1));
+        let line = format!("{} (`{}`)", self.shown(first.0), first_values(&first.1));
         match judged {
             FirstLine::Names => true,
             FirstLine::Data => false,
@@ -229,8 +229,9 @@ impl Table<'_> {
                 None => "its values do not recur",
             };
             self.reading.guesses.push(format!(
-                "line {line} (`{values}`), below the header, is read as data, but {unlike} below; remove it if it holds \
-                 units or further names"
+                "{} (`{values}`), below the header, is read as data, but {unlike} below; remove it if it holds \
+                 units or further names",
+                self.shown(*line)
             ));
         }
         if let Some(order) = &self.columns.order {
@@ -295,7 +296,7 @@ impl Table<'_> {
             return Err(Error::key(key, name, problem));
         }
         index.ok_or_else(|| {
-            let path = self.path.display();
+            let path = self.path().display();
             let problem = format!(
                 "is not a column of {path}; the columns are {}, or, if the file lacks a header, set `{key}` to a \
                  number",

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::header::{self, FirstLine};
 use super::no_data::{self, Names};
 use super::texts::TextSample;
-use super::{Row, Table, delimiter, trimmed};
+use super::{Line, Row, Table, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
 use crate::error::{Error, Result};
 use crate::files::quoted;
@@ -17,7 +17,7 @@ const MIN_ROWS_OF_R: usize = 5;
 
 /// Iterates over the rows of delimited values.
 fn rows<'t>(
-    path: &'t Path,
+    (path, file): (&'t Path, usize),
     text: &'t str,
     delimiter: u8,
     quotes: bool,
@@ -25,13 +25,13 @@ fn rows<'t>(
     delimiter::records_with(text, delimiter, quotes).map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
-        let line = values.position().map_or(1, |position| {
+        let number = values.position().map_or(1, |position| {
             // The position of a record includes the blank lines before it.
             let rest = &text[position.byte() as usize..];
             let blank_lines = &rest[..rest.len() - rest.trim_start_matches(['\r', '\n']).len()];
             position.line() as usize + blank_lines.matches('\n').count()
         });
-        Ok((line, trimmed(values)))
+        Ok((Line { file, number }, trimmed(values)))
     })
 }
 
@@ -42,9 +42,9 @@ impl Table<'_> {
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
-        let path = self.path.clone();
+        let path = self.path().to_path_buf();
         let quotes = self.reads_quotes(text, delimiter)?;
-        let mut rows = rows(&path, text, delimiter, quotes).skip_while(is_blank);
+        let mut rows = rows((&path, self.file), text, delimiter, quotes).skip_while(is_blank);
         let Some(mut first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
@@ -56,9 +56,9 @@ impl Table<'_> {
         if let Some(is_certain) = self.lacks_name_of_row_names(&first, &below, width) {
             if !is_certain {
                 self.reading.guesses.push(format!(
-                    "line {} has one value less than all lines below, whose first values are unique, so it is read as a \
+                    "{} has one value less than all lines below, whose first values are unique, so it is read as a \
                      header without a name for the first column, as R writes it; set `data.header` = false if it is data",
-                    first.0
+                    self.shown(first.0)
                 ));
             }
             first.1 = std::iter::once("").chain(first.1.iter()).collect();
@@ -117,7 +117,7 @@ impl Table<'_> {
                 continue;
             }
             self.reading.add(&[text].into_iter().collect());
-            self.chosen.texts.push(TextSample::of_text(line, text));
+            self.chosen.texts.push(TextSample::of_text(self.line(line), text));
         }
     }
 
@@ -159,15 +159,15 @@ impl Table<'_> {
     fn refuse_other_formats(&self, text: &str) -> Result<()> {
         if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("sep=")) {
             let problem = "names the delimiter for Excel; remove this line, and set `data.delimiter`";
-            return Err(self.problem(Some(1), problem));
+            return Err(self.problem(Some(self.line(1)), problem));
         }
         let Some(line) = text.lines().position(is_markdown_rule) else { return Ok(()) };
-        let file = quoted(&self.path);
+        let file = quoted(self.path());
         let problem = format!(
             "is the separator line of a Markdown table; convert the file with grep -v '^[-:| ]*$' {file} | \
              sed 's/^ *| *//; s/ *| *$//' > NEW.csv"
         );
-        Err(self.problem(Some(line + 1), problem))
+        Err(self.problem(Some(self.line(line + 1)), problem))
     }
 
     /// Recognises a header as written by R, which lacks a name for the column of row names. Returns true if the line

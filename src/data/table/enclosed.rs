@@ -112,7 +112,7 @@ impl Table<'_> {
     pub(super) fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
         // The first line may contain names, with or without quotes.
         let has_one_name = first.1.len() == 1;
-        let is_plain = || text.lines().nth(first.0 - 1).is_some_and(|line| !line.contains('"'));
+        let is_plain = || text.lines().nth(first.0.number - 1).is_some_and(|line| !line.contains('"'));
         let rows = || std::iter::once(first).filter(|_| below.is_empty()).chain(below.iter().copied());
         let filled = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let lines = filled.skip(usize::from(!below.is_empty())).take(rows().count());
@@ -136,7 +136,7 @@ impl Table<'_> {
         let problem = format!(
             "is entirely in quotes, as are the lines below, so each line is one value; {}, or set \
              `data.column` = 1{and_symbols} to make each line one token",
-            remove_quotes(&self.path, are_lists(values.iter()))
+            remove_quotes(self.path(), are_lists(values.iter()))
         );
         Err(self.problem(rows().next().map(|row| row.0), problem))
     }
@@ -152,12 +152,12 @@ impl Table<'_> {
             };
             if line.match_indices("\\\"").any(escapes) {
                 let problem = "escapes a quote with a backslash; use two quotes instead, as CSV does";
-                return Err(self.problem(Some(number), problem));
+                return Err(self.problem(Some(self.line(number)), problem));
             }
             if delimiter != b' ' && has_escaped_delimiter(line, delimiter) {
                 let problem = "escapes the delimiter with a backslash; remove the backslash and write the \
                                value in double quotes, as CSV does";
-                return Err(self.problem(Some(number), problem));
+                return Err(self.problem(Some(self.line(number)), problem));
             }
         }
         Ok(())

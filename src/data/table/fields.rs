@@ -6,7 +6,7 @@ use csv::StringRecord;
 
 use super::columns::listed;
 use super::texts::TextSample;
-use super::{Row, Table, targets};
+use super::{Line, Row, Table, targets};
 use crate::data::config::{Column, DataConfig, Tokens};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -145,7 +145,7 @@ impl Selection {
             (Column::Number(number), _) if *number > width => {
                 let problem = format!(
                     "is not a column of {}, which has {}",
-                    table.path.display(),
+                    table.path().display(),
                     counted(width, "column")
                 );
                 Err(Error::key(key, number, problem))
@@ -254,7 +254,7 @@ impl Table<'_> {
     }
 
     /// Returns an error if a column of the row excludes targets.
-    pub(super) fn check_masks(&self, line: usize, row: &StringRecord) -> Result<()> {
+    pub(super) fn check_masks(&self, line: Line, row: &StringRecord) -> Result<()> {
         let keeps_target = |(index, name): &(usize, String)| {
             row.get(*index).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
         };

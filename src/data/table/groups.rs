@@ -7,7 +7,7 @@ use jiff::civil::DateTime;
 use jiff::{Timestamp, fmt::strtime};
 
 use super::fields::{Fields, Form};
-use super::{Row, Table};
+use super::{Line, Row, Table};
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::NumberFormat;
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ impl Table<'_> {
             None => groups,
         };
         for group in groups {
-            let line = group.first().map_or(1, |entry| entry.row.0);
+            let line = group.first().map_or(self.line(1), |entry| entry.row.0);
             if fields.form == Form::Stream {
                 group.iter().try_for_each(|entry| self.push(&entry.row, Some(0)))?;
             } else {
@@ -80,7 +80,7 @@ impl Table<'_> {
     }
 
     /// Joins the rows from the id `start` on into one.
-    fn join_rows(&mut self, line: usize, start: usize) {
+    fn join_rows(&mut self, line: Line, start: usize) {
         let first = self.rows.partition_point(|(_, ids)| ids.start < start);
         self.rows.truncate(first);
         self.rows.push((line, start..self.ids.len()));
@@ -88,15 +88,15 @@ impl Table<'_> {
 
     /// Orders the rows of each group; rows with equal values keep their order.
     fn ordered(&mut self, groups: Vec<Vec<Entry>>, fields: &Fields) -> Result<Vec<Vec<Entry>>> {
-        let values: Vec<&str> = groups.iter().flatten().filter_map(|entry| entry.order.as_deref()).collect();
-        if let Some(value) = NumberFormat::of_thousands(values.iter().copied()) {
-            let column = self.column_shown(fields.order.unwrap_or_default());
-            self.reading.guesses.push(points_of_thousands(&column, value));
-        }
-        let moments = moments(&values).map_err(|problem| {
-            let shown = self.column_shown(fields.order.unwrap_or_default());
-            Error::key("data.order_by", shown, problem)
-        })?;
+        let entries: Vec<&Entry> = groups.iter().flatten().collect();
+        let values: Vec<&str> = entries.iter().filter_map(|entry| entry.order.as_deref()).collect();
+        let place =
+            |index: usize| format!("`{}` in {}", excerpt(values[index]), self.shown(entries[index].row.0));
+        let column = self.column_shown(fields.order.unwrap_or_default());
+        let points = NumberFormat::of_thousands(values.iter().copied());
+        let moments =
+            moments(&values, place).map_err(|problem| Error::key("data.order_by", &column, problem))?;
+        self.reading.guesses.extend(points.map(|value| points_of_thousands(&column, value)));
         let mut ranks = moments.ranks().into_iter();
         let sorted = groups.into_iter().map(|group| {
             let mut keyed: Vec<(usize, Entry)> =
@@ -147,7 +147,10 @@ fn ranks<T>(values: &[T], compare: impl Fn(&T, &T) -> Ordering) -> Vec<usize> {
 }
 
 /// Reads values that increase with time: numbers if all values are numbers, or else timestamps.
-fn moments(values: &[&str]) -> Result<Moments, String> {
+///
+/// # Errors
+/// Returns the problem, with the values that cause it as `shown` returns them for an index.
+fn moments(values: &[&str], shown: impl Fn(usize) -> String) -> Result<Moments, String> {
     let all = |parse: &dyn Fn(&str) -> Option<i128>| {
         values.iter().map(|value| parse(value)).collect::<Option<Vec<i128>>>()
     };
@@ -165,9 +168,9 @@ fn moments(values: &[&str]) -> Result<Moments, String> {
         let local = isos.iter().position(|(_, has_zone)| !has_zone);
         if let (Some(zoned), Some(local)) = (zoned, local) {
             return Err(format!(
-                "has times with a time zone, such as `{}`, and times without one, such as `{}`; write all of them alike",
-                excerpt(values[zoned]),
-                excerpt(values[local])
+                "has times with a time zone, such as {}, and times without one, such as {}; write all of them alike",
+                shown(zoned),
+                shown(local)
             ));
         }
         return Ok(Moments::Exact(isos.into_iter().map(|(moment, _)| moment).collect()));
@@ -197,10 +200,9 @@ fn moments(values: &[&str]) -> Result<Moments, String> {
                 || iso(value).is_some()
                 || formats.iter().any(|format| parsed(format, value).is_some())
         };
-        let example = values.iter().find(|value| !is_read(value)).or(values.first());
-        let example = example.map_or(String::new(), |value| excerpt(value));
+        let example = shown(values.iter().position(|value| !is_read(value)).unwrap_or(0));
         format!(
-            "has values that are neither all numbers nor all timestamps of one format, such as `{example}`; write \
+            "has values that are neither all numbers nor all timestamps of one format, such as {example}; write \
              them as numbers, or as 2024-12-31 12:00:00"
         )
     })
@@ -247,16 +249,20 @@ mod tests {
             ["09-Jan-2024", "10-Jan-2024", "01-Feb-2024"],
             ["Jan 9, 2024", "Jan 10, 2024", "Feb 1, 2024"],
         ] {
-            let moments = moments(&values).unwrap_or_else(|problem| panic!("{values:?} {problem}"));
+            let moments =
+                moments(&values, |_| String::new()).unwrap_or_else(|problem| panic!("{values:?} {problem}"));
             assert!(moments.ranks().is_sorted_by(|a, b| a < b), "{values:?}: {moments:?}");
         }
     }
 
     #[test]
     fn ambiguous_and_mixed_timestamps_are_refused() {
-        let problem = |values: &[&str]| moments(values).unwrap_err();
+        let problem = |values: &[&str]| moments(values, |index| format!("`{}`", values[index])).unwrap_err();
         assert!(problem(&["1/2/2024", "2/1/2024"]).contains("in different orders"));
-        assert!(moments(&["1/2/2024", "3/4/2024"]).is_ok(), "both readings have the same order");
+        assert!(
+            moments(&["1/2/2024", "3/4/2024"], |_| String::new()).is_ok(),
+            "both readings have the same order"
+        );
         assert!(problem(&["yesterday", "1"]).contains("such as `yesterday`"));
         assert!(problem(&["12:30:00 a.m.", "12:30:00 AM"]).contains("such as `12:30:00 a.m.`"));
         assert!(

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 use csv::StringRecord;
 
-use super::Row;
+use super::{Line, Row};
 
 /// The fraction of unique values in a column below which a value of the first line is expected to recur.
 const MAX_UNIQUE: f64 = 0.05;
@@ -360,9 +360,9 @@ fn ids_by_values(below: &[&Row]) -> Option<Ids> {
     (blocks == different.len() && blocks >= MIN_NUMERIC_ROWS && is_apart).then_some(Ids::OfGroups)
 }
 
-/// Returns the line number of a row of words near the beginning, above numbers only: units, a comment or a second
+/// Returns the line of a row of words near the beginning, above numbers only: units, a comment or a second
 /// header. Considers the given column, or all columns.
-pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<usize> {
+pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<Line> {
     /// The maximum number of rows between a header and the data.
     const MAX_TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {

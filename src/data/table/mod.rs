@@ -42,7 +42,7 @@ mod values;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csv::StringRecord;
@@ -107,7 +107,8 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
     let mut table = Table {
         config,
         given,
-        path: PathBuf::new(),
+        files,
+        file: 0,
         encoder: None,
         ids: Ids::default(),
         rows: Vec::new(),
@@ -118,8 +119,8 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         reading,
         seen: Seen::default(),
     };
-    for file in files {
-        table.path = file;
+    for file in 0..table.files.len() {
+        table.file = file;
         table.read_file()?;
     }
     table.push_groups()?;
@@ -129,13 +130,20 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         return table.into_texts();
     }
     let Some(encoder) = table.encoder.take() else {
-        return Err(Error::file(&table.path, "is empty; pass a table with data"));
+        return Err(Error::file(table.path(), "is empty; pass a table with data"));
     };
     table.into_dataset(encoder)
 }
 
-/// The number of the line in which a row begins, from 1, and the values of the row.
-type Row = (usize, StringRecord);
+/// A line of a table: the index of its file, and its number, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    file: usize,
+    number: usize,
+}
+
+/// The line in which a row begins, and the values of the row.
+type Row = (Line, StringRecord);
 
 /// Removes empty values at the end of a row. Some programs pad lines to the same length with them.
 fn trimmed(mut values: StringRecord) -> StringRecord {
@@ -148,13 +156,14 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
 struct Table<'a> {
     config: &'a DataConfig,
     given: Option<&'a Vocabulary>,
-    /// The file that is read.
-    path: PathBuf,
+    /// The files, and the index of the one that is read.
+    files: Vec<PathBuf>,
+    file: usize,
     /// Created for the first value.
     encoder: Option<Encoder<'a>>,
     ids: Ids,
-    /// The line number of each sequence, and its range of ids.
-    rows: Vec<(usize, Range<usize>)>,
+    /// The line of each sequence, and its range of ids.
+    rows: Vec<(Line, Range<usize>)>,
     /// For each id, true if it counts as a target; empty if all do.
     counted: Vec<bool>,
     /// True if all rows together are one sequence; the first row decides.
@@ -215,7 +224,7 @@ struct Columns {
 impl<'a> Table<'a> {
     /// Reads a file.
     fn read_file(&mut self) -> Result<()> {
-        let path = self.path.clone();
+        let path = self.path().to_path_buf();
         if path.is_dir() {
             let problem = "is a folder; pass the path of one CSV or JSON file";
             return Err(Error::key("data.path", path.display(), problem));
@@ -269,11 +278,30 @@ impl<'a> Table<'a> {
 
     /// Returns the extension of the file in lower case.
     fn extension(&self) -> String {
-        DataConfig::extension_of(&self.path)
+        DataConfig::extension_of(self.path())
     }
 
-    fn problem(&self, line: Option<usize>, problem: impl Into<String>) -> Error {
-        Error::in_file(&self.path, line, None, problem)
+    fn problem(&self, line: Option<Line>, problem: impl Into<String>) -> Error {
+        let path = line.map_or(self.path(), |line| &self.files[line.file]);
+        Error::in_file(path, line.map(|line| line.number), None, problem)
+    }
+
+    /// Returns the path of the file that is read.
+    fn path(&self) -> &Path {
+        &self.files[self.file]
+    }
+
+    /// Returns a line of the file that is read.
+    fn line(&self, number: usize) -> Line {
+        Line { file: self.file, number }
+    }
+
+    /// Returns a line's number, with its file if there are several, such as "line 3" or "line 3 of b.csv".
+    fn shown(&self, Line { file, number }: Line) -> String {
+        match self.files.len() {
+            1 => format!("line {number}"),
+            _ => format!("line {number} of {}", self.files[file].display()),
+        }
     }
 
     /// Returns the index of the column that `data.column` selects by its number.

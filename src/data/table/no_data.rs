@@ -187,7 +187,7 @@ impl Table<'_> {
     }
 
     fn repeated(&self, row: &Row, repeat: Repeat, first: &Row) -> Error {
-        let line = first.0;
+        let line = first.0.number;
         let problem = match repeat {
             Repeat::Same => {
                 format!("repeats the names of line {line}, as in joined files; remove this line")
@@ -217,12 +217,12 @@ impl Table<'_> {
         let Some(again) = counts.remove(name) else { return };
         let rarest = counts.values().min().copied().unwrap_or(0);
         if again <= below.len() / MIN_ROWS_PER_HEADER && rarest >= MIN_ROWS_PER_HEADER * again / 2 {
-            let line = below.iter().find(|row| row.1 == first.1).map_or(0, |row| row.0);
+            let line = below.iter().find(|row| row.1 == first.1).map_or(0, |row| row.0.number);
             self.reading.guesses.push(format!(
-                "line {} (`{}`) is read as data, but recurs in line {line}, more rarely than any other \
+                "{} (`{}`) is read as data, but recurs in line {line}, more rarely than any other \
                  value; remove line {line} and set `data.header` = true if it is the header of files that \
                  were joined, or set `data.header` = false if it is data",
-                first.0,
+                self.shown(first.0),
                 excerpt(name)
             ));
         }

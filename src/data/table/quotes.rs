@@ -95,7 +95,7 @@ impl Table<'_> {
                      `data.quotes` = false if quotes are part of the values",
                     Delimiter::Of(delimiter)
                 );
-                return Err(self.problem(Some(line), problem));
+                return Err(self.problem(Some(self.line(line)), problem));
             }
             Irregular { spanning: Some(line), .. } if regular => {
                 format!(

@@ -8,7 +8,7 @@ use super::fields::{Fields, Form, Selection};
 use super::header::{self, FirstLine};
 use super::texts::TextSample;
 use super::values::Encoder;
-use super::{Row, Table, chat, delimiter, fractions, json, targets};
+use super::{Line, Row, Table, chat, delimiter, fractions, json, targets};
 use crate::data::config::{Column, DataConfig};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -56,7 +56,7 @@ impl Table<'_> {
     fn warn_of_json_header(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let array = |parsed: &Result<json::Parsed<'_>>| {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
-            Some((*line, json::values(value.clone(), None).ok()?.row))
+            Some((self.line(*line), json::values(value.clone(), None).ok()?.row))
         };
         let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
         let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
@@ -64,15 +64,16 @@ impl Table<'_> {
         if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
             let values = first_values(&first.1);
             self.reading.guesses.push(format!(
-                "the array in line {} (`{values}`) is read as data, but its values may be column names, since \
+                "the array in {} (`{values}`) is read as data, but its values may be column names, since \
                  they differ from those below; remove this array if it is a header",
-                first.0
+                self.shown(first.0)
             ));
         }
     }
 
     /// Adds a JSON value.
-    fn push_json(&mut self, json::Parsed { line, value, text }: json::Parsed<'_>) -> Result<()> {
+    fn push_json(&mut self, json::Parsed { line: number, value, text }: json::Parsed<'_>) -> Result<()> {
+        let line = self.line(number);
         if let Some(turns) = chat::turns(&value, self.config.column.name()) {
             if let Value::Object(members) = &value {
                 targets::check_others(members, &["messages"])
@@ -93,7 +94,7 @@ impl Table<'_> {
             return Err(self.problem(Some(line), problem));
         }
         if let Some(fields) = self.fields_of_objects()? {
-            return self.push_object(&json::Parsed { line, value, text }, &fields);
+            return self.push_object(&json::Parsed { line: number, value, text }, &fields);
         }
         let mask = targets::mask(&value, self.config.column.name());
         let values = json::values(value, self.config.column.name());
@@ -125,7 +126,7 @@ impl Table<'_> {
     /// Adds the selected fields of an object.
     fn push_object(&mut self, parsed: &json::Parsed<'_>, fields: &Fields) -> Result<()> {
         let json::Parsed { line, value, text } = parsed;
-        let line = *line;
+        let line = self.line(*line);
         let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
         let is_weighted = |problem| self.problem(Some(line), problem);
         if let Value::Object(members) = value {
@@ -158,7 +159,7 @@ impl Table<'_> {
     /// Returns an error if different values of JSON would become one symbol: 1 and "1", or numbers that are rounded.
     fn refuse_merged(
         &mut self,
-        line: usize,
+        line: Line,
         row: &StringRecord,
         literals: Vec<json::Literal>,
         text: &str,
@@ -172,7 +173,7 @@ impl Table<'_> {
     /// Returns an error if a value has quotes in one place and none in another, but both would be read as `one` thing.
     fn refuse_mixed_quotes(
         &mut self,
-        line: usize,
+        line: Line,
         (one, literals): (&'static str, Vec<json::Literal>),
     ) -> Result<()> {
         for json::Literal { text, is_quoted } in literals {

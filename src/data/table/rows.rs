@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Table, values::Encoder};
+use super::{Line, Table, values::Encoder};
 use crate::data::batch::Role;
 use crate::data::config::{LongRows, MAX_SIZE, RowSplit};
 use crate::data::dataset::Dataset;
@@ -70,10 +70,11 @@ impl<'a> Table<'a> {
             return Err(self.problem(None, problem));
         }
         if longest >= MIN_LONG_ROW && longest > MAX_LENGTH_RATIO * median {
-            let line = self.rows.iter().find(|(_, ids)| ids.len() == longest).map_or(0, |(line, _)| *line);
+            let line = self.rows.iter().find(|(_, ids)| ids.len() == longest).map(|(line, _)| *line);
             self.reading.guesses.push(format!(
-                "line {line} has {}, but half of the rows have {median} or fewer, so this row alone sets the \
+                "{} has {}, but half of the rows have {median} or fewer, so this row alone sets the \
                  context and the length of its batch; remove the line unless it is correct",
+                line.map(|line| self.shown(line)).unwrap_or_default(),
                 counted(longest, "value")
             ));
         } else if !self.reading.is_cut && !self.seen.own_ends {
@@ -135,8 +136,8 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// Returns an error if `all` sequences of a set are left out.
-    pub(super) fn report_uncounted(&mut self, lines: &[usize], all: bool) -> Result<()> {
-        let Some(line) = lines.first() else { return Ok(()) };
+    pub(super) fn report_uncounted(&mut self, lines: &[Line], all: bool) -> Result<()> {
+        let Some(&line) = lines.first() else { return Ok(()) };
         let remedy = match self.config.long_rows {
             LongRows::Cut => "raise `data.length`, which may cut it, or add answers",
             _ => "add answers, labels other than -100, or turns of the role `assistant`",
@@ -146,7 +147,8 @@ impl<'a> Table<'a> {
             return Err(self.problem(None, problem));
         }
         self.reading.guesses.push(format!(
-            "line {line}{} has no target that counts in the loss, so it is left out; {remedy}",
+            "{}{} has no target that counts in the loss, so it is left out; {remedy}",
+            self.shown(line),
             and_more(lines.len() - 1, "sequence")
         ));
         Ok(())
@@ -190,8 +192,9 @@ impl<'a> Table<'a> {
         };
         if let Some((line, _)) = self.rows.iter().find(|(_, ids)| !is_ended(ids)) {
             self.reading.guesses.push(format!(
-                "the value `{END}` is the token that ends a row, so no other end token is added, but line \
-                 {line} does not end with it; write it at the end of each row, or rename the value"
+                "the value `{END}` is the token that ends a row, so no other end token is added, but \
+                 {} does not end with it; write it at the end of each row, or rename the value",
+                self.shown(*line)
             ));
         }
     }
@@ -212,8 +215,9 @@ impl<'a> Table<'a> {
         let Some((line, ids)) = self.rows.iter().find(|(_, ids)| ids.len() != usual_length) else { return };
         let more = and_more(odd - 1, "row");
         self.reading.guesses.push(format!(
-            "line {line}{more} has {}, but {} have {}; remove the line if it is a footer, a comment or the \
+            "{}{more} has {}, but {} have {}; remove the line if it is a footer, a comment or the \
              header of another file, or complete it (rows of different lengths end in the token `{END}`)",
+            self.shown(*line),
             counted(ids.len() + skipped, "value"),
             counted(usual.len(), "row"),
             usual_length + skipped

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use super::Table;
 use super::chat::ChatTemplate;
+use super::{Line, Table};
 use crate::data::batch::Role;
 use crate::data::config::{LongRows, LossOn, Tokens};
 use crate::data::dataset::Dataset;
@@ -26,7 +26,7 @@ use crate::numbers::counted;
 /// A sequence of texts and special tokens.
 #[derive(Debug)]
 pub(super) struct TextSample {
-    pub line: usize,
+    pub line: Line,
     pub parts: Vec<Part>,
     /// True if the parts contain the tokens that begin a text.
     has_beginning: bool,
@@ -52,12 +52,12 @@ enum PartText {
 
 impl TextSample {
     /// Creates the sequence of a text.
-    pub fn of_text(line: usize, text: &str) -> Self {
+    pub fn of_text(line: Line, text: &str) -> Self {
         Self::new(line, vec![Part::text(text, true), Part::special(END, true)])
     }
 
     /// Creates the sequence of a pair.
-    pub fn of_pair(line: usize, source: &str, target: &str) -> Self {
+    pub fn of_pair(line: Line, source: &str, target: &str) -> Self {
         let parts = vec![
             Part::text(source, false),
             Part::special(SEPARATOR, false),
@@ -69,7 +69,7 @@ impl TextSample {
 
     /// Creates the sequence of a conversation, given the role and the text of each turn. The turns of the assistant are
     /// the answers.
-    pub fn of_turns(line: usize, turns: &[(String, String)]) -> Self {
+    pub fn of_turns(line: Line, turns: &[(String, String)]) -> Self {
         let parts = turns.iter().flat_map(|(role, text)| {
             let is_answer = role == ASSISTANT;
             [
@@ -81,7 +81,7 @@ impl TextSample {
         Self::new(line, parts.collect())
     }
 
-    fn new(line: usize, parts: Vec<Part>) -> Self {
+    fn new(line: Line, parts: Vec<Part>) -> Self {
         Self { line, parts, has_beginning: false }
     }
 
@@ -128,7 +128,7 @@ impl Encoded {
 
 impl Table<'_> {
     /// Adds a conversation, in the format of the tokenizer's chat template if it has one.
-    pub(super) fn push_turns(&mut self, line: usize, turns: &[(String, String)]) -> Result<()> {
+    pub(super) fn push_turns(&mut self, line: Line, turns: &[(String, String)]) -> Result<()> {
         if self.chosen.template.is_none() {
             self.chosen.template = Some(match &self.config.tokens {
                 Tokens::File(path) => ChatTemplate::next_to(path)?,
@@ -147,7 +147,7 @@ impl Table<'_> {
     }
 
     /// Adds a sequence of token ids; `mask` holds the ones that count as targets, or `None` if all do.
-    pub(super) fn push_ids(&mut self, line: usize, ids: Vec<u32>, mask: Option<Vec<bool>>) -> Result<()> {
+    pub(super) fn push_ids(&mut self, line: Line, ids: Vec<u32>, mask: Option<Vec<bool>>) -> Result<()> {
         if !matches!(self.config.tokens, Tokens::File(_)) {
             let problem = "has token ids instead of a text; set `data.tokens` to the tokenizer.json that they belong to, or \
                            remove it to read the ids as integers";
@@ -305,7 +305,7 @@ impl Table<'_> {
     }
 
     /// Returns the ids of a part.
-    fn part_ids(&self, line: usize, part: &Part, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
+    fn part_ids(&self, line: Line, part: &Part, vocabulary: &Vocabulary) -> Result<Vec<u32>> {
         match &part.text {
             PartText::Ids(ids) => {
                 vocabulary.check(ids).map_err(|error| self.problem(Some(line), error.to_string()))?;
@@ -329,7 +329,7 @@ impl Table<'_> {
     ///
     /// # Errors
     /// Returns an error if a sequence is too long or has nothing to predict.
-    pub(super) fn limited(&self, line: usize, ids: usize) -> Result<Option<usize>> {
+    pub(super) fn limited(&self, line: Line, ids: usize) -> Result<Option<usize>> {
         let length = self.config.length;
         match self.config.long_rows {
             _ if ids <= length.saturating_add(1) => Ok(Some(ids)),

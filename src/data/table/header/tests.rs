@@ -3,7 +3,8 @@
 use super::*;
 
 fn judged(text: &str, column: Option<usize>) -> FirstLine {
-    let mut rows = (1..).zip(text.lines().map(|line| line.split(',').collect::<StringRecord>()));
+    let line = |number| Line { file: 0, number };
+    let mut rows = (1..).map(line).zip(text.lines().map(|line| line.split(',').collect::<StringRecord>()));
     let (_, first) = rows.next().unwrap();
     let below: Vec<Row> = rows.collect();
     judge(&first, &below.iter().collect::<Vec<_>>(), column)

@@ -335,6 +335,27 @@ fn tables_of_a_folder_are_joined_by_their_names() {
 }
 
 #[test]
+fn errors_name_the_file_of_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let base = DataConfig { path: folder.path().into(), length: 2, ..DataConfig::default() };
+    let problem = |config: &DataConfig| load(config, 0).unwrap_err().to_string();
+    write("a.csv", "1,2\n1,2,3,4\n");
+    write("b.csv", "3,4\n");
+    let long = DataConfig { long_rows: LongRows::Error, ..base.clone() };
+    assert!(problem(&long).contains("a.csv:2: has 4 targets"), "{}", problem(&long));
+    write("a.csv", "id,x,t\n1,2,yesterday\n1,3,5\n");
+    write("b.csv", "id,x,t\n1,4,6\n2,4,6\n");
+    let ordered =
+        DataConfig { column: column("x"), group_by: column("id"), order_by: column("t"), ..base.clone() };
+    let error = problem(&ordered);
+    assert!(error.contains("such as `yesterday` in line 2 of ") && error.contains("a.csv; write"), "{error}");
+    write("a.csv", "id,x,t\n1,-2,1\n1,3,5\n");
+    let integers = DataConfig { values: Values::Integers, ..ordered };
+    assert!(problem(&integers).contains("a.csv:2: "), "{}", problem(&integers));
+}
+
+#[test]
 fn validation_can_have_a_file_of_its_own() {
     let train = File::new("train.csv", "a,b\nb,a\na,a\n");
     let valid = File::new("valid.csv", "b,b\n");
