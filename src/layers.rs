@@ -3,10 +3,12 @@
 //! may import from anywhere. The library crates do not depend on crates that only the program needs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use walkdir::WalkDir;
+
+use crate::config::keys_of;
 
 /// The modules of the program, from the lowest layer to the highest.
 const PROGRAM: [&str; 17] = [
@@ -97,6 +99,17 @@ fn code(text: &str) -> String {
     text[..tests].lines().map(without_comment).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the source files of a crate without tests.
+fn files_without_tests(source: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let files = WalkDir::new(source).sort_by_file_name().into_iter().map(|entry| entry.unwrap().into_path());
+    let source = source.to_path_buf();
+    files.filter(move |path| {
+        path.extension().is_some_and(|extension| extension == "rs")
+            && !path.strip_prefix(&source).unwrap().iter().any(|part| part == "tests")
+            && !is_for_tests(path)
+    })
+}
+
 /// Returns the byte offset of each occurrence of `word` as a separate word, with the text after it.
 fn occurrences<'t>(text: &'t str, word: &str) -> impl Iterator<Item = (usize, &'t str)> {
     let is_separate = |at: usize| {
@@ -143,16 +156,11 @@ fn is_for_tests(path: &Path) -> bool {
 /// `printing` modules may print.
 fn check(source: &Path, order: &[&str], printing: &[&str]) -> Vec<String> {
     let mut violations = Vec::new();
-    for entry in WalkDir::new(source).sort_by_file_name() {
-        let path = entry.unwrap().into_path();
+    for path in files_without_tests(source) {
         let relative = path.strip_prefix(source).unwrap();
         let first = relative.components().next().map(|it| it.as_os_str().to_string_lossy().into_owned());
         let module = first.unwrap_or_default().replace(".rs", "");
-        let is_test = relative.iter().any(|part| part == "tests") || is_for_tests(&path);
-        if path.extension().is_none_or(|extension| extension != "rs")
-            || is_test
-            || ["lib", "main", "layers"].contains(&module.as_str())
-        {
+        if ["lib", "main", "layers"].contains(&module.as_str()) {
             continue;
         }
         let layer = order.iter().position(|&it| it == module);
@@ -194,6 +202,36 @@ fn modules_import_downwards_and_only_the_program_prints() {
         ["    warn(&text)", "log::warn(x)", "swarn()"].map(|it| occurrences(it, "warn(").count()),
         [1, 0, 0]
     );
+}
+
+#[test]
+fn every_config_key_is_read_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["src", "crates/nn/src"].map(|source| files_without_tests(&root.join(source)));
+    let without_ranges = |text: String| match text.split_once("fn ranges(&self)") {
+        Some((before, rest)) => {
+            before.to_string() + rest.split_once("\n    }\n").map_or("", |(_, after)| after)
+        }
+        None => text,
+    };
+    let readers =
+        files.into_iter().flatten().map(|path| without_ranges(code(&fs::read_to_string(path).unwrap())));
+    let readers: String = readers.collect();
+    let is_read = |section: &str, key: &str| {
+        let is_field = |rest: &str| !rest.starts_with(|next| is_word_character(next) || next == '(');
+        let accessed = [section, "config", "self"].into_iter().any(|owner| {
+            let field = format!("{owner}.{key}");
+            readers.match_indices(&field).any(|(at, _)| is_field(&readers[at + field.len()..]))
+        });
+        let fields = readers.split("let Self {").skip(1).filter_map(|rest| rest.split('}').next());
+        accessed || fields.flat_map(|fields| fields.split([',', ' '])).any(|field| field == key)
+    };
+    for section in keys_of("") {
+        for key in keys_of(section) {
+            assert!(is_read(section, key), "no code reads `{section}.{key}`");
+        }
+    }
+    assert!(!is_read("training", "unknown"));
 }
 
 #[test]

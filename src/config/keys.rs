@@ -111,7 +111,7 @@ fn choices(schema: &Json) -> Vec<String> {
 }
 
 /// Returns the keys of a section in order, or the sections if `section` is empty.
-pub(super) fn keys_of(section: &str) -> &'static [&'static str] {
+pub(crate) fn keys_of(section: &str) -> &'static [&'static str] {
     match section {
         "" => fields_of::<Config>(),
         "run" => fields_of::<RunConfig>(),

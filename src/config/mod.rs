@@ -30,6 +30,8 @@ pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub(crate) use difference::{NOTHING, differing};
+#[cfg(test)]
+pub(crate) use keys::keys_of;
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
 pub use optimizer::OptimizerKind;
