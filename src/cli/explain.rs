@@ -7,10 +7,11 @@ use causal_attention_report::Style;
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::prompt;
+use super::question::QuestionArgs;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    Explanation, Origin, affordable_samples, check_memory, explain, explainable, tuned_lens_skip_reason,
-    unigram,
+    Explanation, Origin, Prompt, Question, affordable_samples, check_memory, explain, explainable,
+    repeated_sequences, tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
@@ -24,9 +25,11 @@ use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
 /// connections between them, each confirmed by ablation. Writes circuit.json and pictures to the run folder, or to its
-/// explain/ folder for your own input. Exits with code 2 if it cannot report a circuit.
+/// explain/ folder for your own input. If the prediction may be due to chance, there is nothing to explain, and the
+/// result says why.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
+#[command(group(clap::ArgGroup::new("own").args(["text", "text_file", "tokens", "prompts", "pattern"])))]
 pub struct Args {
     /// Explains the model on this text. [default: sequences of the run's validation set]
     #[arg(long, allow_hyphen_values = true)]
@@ -37,9 +40,14 @@ pub struct Args {
     /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
+    /// Explains the model on a standard probe: repeat, or repeat:N, generates N random tokens and repeats them.
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    pattern: Option<Pattern>,
+    #[command(flatten)]
+    question: QuestionArgs,
     /// The folder for the results on your own input; an existing folder is replaced only if explain created it.
     /// [default: explain/ in the run folder]
-    #[arg(long, value_name = "DIR", requires = "given", conflicts_with = "json")]
+    #[arg(long, value_name = "DIR", requires = "own", conflicts_with = "json")]
     out: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
@@ -48,32 +56,54 @@ pub struct Args {
     json: bool,
 }
 
+/// A standard probe: random tokens, repeated once.
+#[derive(Debug, Clone, Copy)]
+struct Pattern {
+    /// The number of tokens in each copy.
+    length: Option<usize>,
+}
+
+/// The number of tokens in each copy by default, if the context and the vocabulary hold them.
+const DEFAULT_REPEAT: usize = 24;
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    let problem = "write repeat, or repeat:N for N tokens from 2";
+    match text.split_once(':').unwrap_or((text, "")) {
+        ("repeat", "") if !text.ends_with(':') => Ok(Pattern { length: None }),
+        ("repeat", length) => {
+            let length = length.parse().ok().filter(|length| *length >= 2);
+            length.map(|length| Pattern { length: Some(length) }).ok_or_else(|| problem.to_string())
+        }
+        _ => Err(problem.to_string()),
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
-    let is_given = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
+    let has_text = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
+    let is_given = has_text || args.pattern.is_some() || args.question.has_prompts();
     if is_given && !args.json {
         check_output(&out, "explain")?;
     }
     let found = match is_given {
         true if config.model.architecture == Architecture::EncoderDecoder => {
-            let problem =
-                "an encoder-decoder is explained only on its validation set; omit the text or tokens";
+            let problem = "an encoder-decoder is explained only on its validation set; omit your own input";
             return Err(Error::Input(problem.into()));
         }
         true => {
-            let tokens =
-                prompt::tokens(&args.text, &args.text_file, &args.tokens, &vocabulary, prompt::encode)?;
-            let sample = sample(&tokens)?.split_documents(config.data.text_documents(), &vocabulary);
-            backend::run(&device, Explain(&folder, &config, &Subject::Given(sample)))?
+            let (subject, question) = given(&args, &config, &vocabulary)?;
+            let mut found = backend::run(&device, Explain(&folder, &config, &subject))?;
+            found.sentences.splice(..0, question);
+            found
         }
         false => of_run(&folder, &config, &device)?,
     };
     if args.json {
         print_json(&found);
-        return check_circuit(&found);
+        return Ok(());
     }
     let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
     let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
@@ -89,19 +119,22 @@ pub fn run(args: Args) -> Result<()> {
             draw(&folder.plots())?
         }
     };
-    if found.gain.no_circuit.is_none() {
-        found.sentences.iter().for_each(|sentence| say(sentence));
-    }
+    found.sentences.iter().for_each(|sentence| say(sentence));
     written.iter().for_each(|path| say(&path.display().to_string()));
-    check_circuit(&found)
+    Ok(())
 }
 
-/// Returns an error if no circuit is reported. The logit lens, the attribution and the weights are still available.
-fn check_circuit(found: &Explanation) -> Result<()> {
-    match &found.gain.no_circuit {
-        Some(reason) => Err(Error::Input(format!("no circuit is reported: {reason}"))),
-        None => Ok(()),
+/// Returns the user's own input, and the question about it as a sentence.
+fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subject, Option<String>)> {
+    if let Some(pattern) = args.pattern {
+        return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
+    let tokens = prompt::tokens(&args.text, &args.text_file, &args.tokens, vocabulary, prompt::encode)?;
+    if let Some((prompts, question)) = args.question.prompts(&tokens, vocabulary)? {
+        return Ok((Subject::Prompts(prompts), Some(question)));
+    }
+    let sample = sample(&tokens)?.split_documents(config.data.text_documents(), vocabulary);
+    Ok((Subject::Given(sample), None))
 }
 
 /// Returns true if a model of `config` can be explained.
@@ -157,6 +190,10 @@ fn sample(tokens: &[u32]) -> Result<Sample> {
 enum Subject {
     /// The user's sequence.
     Given(Sample),
+    /// Prompts with answers.
+    Prompts(Vec<Prompt>),
+    /// Random tokens of the vocabulary, repeated once.
+    Repeated(Pattern, Vocabulary),
     /// Sequences of a run's validation set.
     Validation(Dataset),
 }
@@ -174,16 +211,30 @@ impl Job for Explain<'_> {
         let task = (config.data.source() == Source::Sequences).then(|| tasks::build(&config.data, seed));
         let task = task.transpose()?;
         let (samples, origin) = match subject {
-            Subject::Given(sample) => (vec![sample.clone()], Origin::default()),
+            Subject::Given(sample) => {
+                (vec![sample.clone()], Origin { selects_targets: true, ..Origin::default() })
+            }
+            Subject::Prompts(prompts) => {
+                let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+                input::check_length(&description, longest, 0)?;
+                let (samples, question) = Question::of_prompts(decoder, prompts, &device)?;
+                (samples, Origin { question, ..Origin::default() })
+            }
+            Subject::Repeated(pattern, vocabulary) => {
+                let (length, samples) = repeated(*pattern, vocabulary, description.sizes.context, seed)?;
+                (samples, Origin { repeated: Some(length), ..Origin::default() })
+            }
             Subject::Validation(Dataset { train, valid, .. }) => {
                 let (samples, truncation_note) = affordable_samples(decoder, valid, backend::free_memory());
                 let lens = tuned_lens_skip_reason(decoder, train);
                 truncation_note.iter().chain(&lens).for_each(|note| warn(&format!("warning: {note}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
-                (samples, Origin { unigram, train: Some(train), task: task.as_deref(), truncation_note })
+                let (train, task) = (Some(train), task.as_deref());
+                (samples, Origin { unigram, train, task, truncation_note, ..Origin::default() })
             }
         };
-        input::check_length(&description, samples[0].inputs.len(), 0)?;
+        let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
+        input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let mut found = explain(&model, &samples, origin, &device)?;
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
@@ -192,4 +243,21 @@ impl Job for Explain<'_> {
         };
         Ok(found)
     }
+}
+
+/// Returns the number of tokens in each copy, and the sequences of the probe.
+fn repeated(
+    Pattern { length }: Pattern,
+    vocabulary: &Vocabulary,
+    context: usize,
+    seed: u64,
+) -> Result<(usize, Vec<Sample>)> {
+    let longest = length.unwrap_or(DEFAULT_REPEAT.min(context / 2));
+    let lengths = if length.is_some() { longest..=longest } else { 2..=longest };
+    let found =
+        lengths.rev().find_map(|length| Some((length, repeated_sequences(vocabulary, length, seed)?)));
+    found.ok_or_else(|| {
+        let problem = "more than the vocabulary has; pass a smaller number";
+        Error::Input(format!("--pattern: {} different tokens are {problem}", longest.max(2)))
+    })
 }

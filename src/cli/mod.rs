@@ -21,6 +21,7 @@ mod man;
 mod pictures;
 mod plot;
 mod prompt;
+mod question;
 mod report;
 mod runs;
 mod scale;

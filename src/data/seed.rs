@@ -30,6 +30,8 @@ pub enum Purpose {
     Lengths = 9,
     /// The division of table rows into training and validation.
     Split = 10,
+    /// The random tokens of a probe.
+    Probe = 11,
 }
 
 /// Returns the generator for `purpose` at `position` (such as epoch and batch) of the run with `seed`.

@@ -72,7 +72,8 @@ fn circuit(found: &Explanation) -> Circuit {
         layer: it.layer,
         id: it.head.map_or(ComponentId::FeedForward, |number| head([it.layer, number], it.cross).1),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
-        rise: it.mean_ablated_loss - found.gain.loss,
+        change: it.ablated - found.gain.model,
+        is_harmful: found.gain.quantity.is_worse(found.gain.model, it.ablated),
     };
     let edge = |it: &Edge| plain::Edge {
         from: head(it.from, it.from_cross),
@@ -82,14 +83,17 @@ fn circuit(found: &Explanation) -> Circuit {
             Input::Key => HeadInput::Key,
             Input::Value => HeadInput::Value,
         },
-        rise: it.path_ablated_loss - found.gain.loss,
+        change: it.ablated - found.gain.model,
     };
     Circuit {
         components: found.components.iter().map(component).collect(),
         edges: found.edges.iter().map(edge).collect(),
         model_components: found.model_components(),
-        gain: found.gain.baseline - found.gain.loss,
-        gain_kept: found.gain.gain_kept,
+        gain: (found.gain.model - found.gain.baseline).abs(),
+        faithfulness: found.gain.faithfulness,
+        quantity: found.gain.quantity.name(),
+        unit: found.gain.quantity.unit(),
+        ablated: found.gain.ablation.participle(),
         baseline: found.gain.baseline_of.name().to_string(),
     }
 }

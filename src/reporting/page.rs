@@ -29,7 +29,7 @@ pub fn page(
 pub(super) fn circuit(found: &Explanation) -> Value {
     let Explanation { gain, components, edges, sentences, .. } = found;
     json!({
-        "loss": gain.loss,
+        "loss": gain.model,
         "no_circuit": gain.no_circuit,
         "components": components,
         "edges": edges,

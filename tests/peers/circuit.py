@@ -38,8 +38,9 @@ model = TransformerBridge.boot_transformers(export, hf_model=hf)
 tokens, targets = torch.tensor([explained["inputs"]]), torch.tensor(explained["next"])
 logits, cache = model.run_with_cache(tokens)
 layers, heads = range(model.cfg.n_layers), range(model.cfg.n_heads)
-loss = lambda logits: torch.nn.functional.cross_entropy(logits[0], targets).item()
-check("loss", loss(logits), explained["loss"])
+positions = torch.tensor(explained["positions"])
+loss = lambda logits: torch.nn.functional.cross_entropy(logits[0, positions], targets[positions]).item()
+check("loss", loss(logits), explained["model"])
 
 streams = [cache["resid_pre", layer] for layer in layers] + [cache["resid_post", layers[-1]]]
 for depth, stream in enumerate(streams):
@@ -95,7 +96,7 @@ for part in explained["components"]:
     if not part.get("feed_forward"):
         name = f"blocks.{part['layer']}.attn.hook_z"
         found = model.run_with_hooks(tokens, fwd_hooks=[(name, averaged(part["head"]))])
-        check(f"ablation {part}", loss(found), part["mean_ablated_loss"])
+        check(f"ablation {part}", loss(found), part["ablated"])
 
 
 def as_in(cache, head=None):
@@ -114,7 +115,7 @@ for edge in explained["edges"]:
         _, other = model.run_with_cache(tokens)
     name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
     found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
-    check(f"path {edge}", loss(found), edge["path_ablated_loss"])
+    check(f"path {edge}", loss(found), edge["ablated"])
 patching = explained["patching"]
 clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))
 clean_cache = model.run_with_cache(clean)[1]

@@ -28,10 +28,16 @@ pub struct Circuit {
     pub edges: Vec<Edge>,
     /// The number of components in the model (heads and feed-forward layers).
     pub model_components: usize,
-    /// The gain: the loss of the baseline minus the loss of the model.
+    /// The gain: the difference between the model and the baseline.
     pub gain: f64,
     /// The fraction of the gain that the components recover.
-    pub gain_kept: f64,
+    pub faithfulness: f64,
+    /// The quantity that is explained, such as "loss".
+    pub quantity: &'static str,
+    /// The unit of the quantity, such as "nats".
+    pub unit: &'static str,
+    /// How components are ablated, such as "mean-ablated".
+    pub ablated: &'static str,
     /// The name of the baseline, such as "the unigram baseline".
     pub baseline: String,
 }
@@ -45,8 +51,10 @@ pub struct Component {
     pub id: ComponentId,
     /// The kinds of the head, such as "previous token".
     pub kinds: Vec<String>,
-    /// The rise of the loss when only this component is mean-ablated.
-    pub rise: f64,
+    /// The change of the quantity when only this component is ablated.
+    pub change: f64,
+    /// True if the ablation improves the quantity.
+    pub is_harmful: bool,
 }
 
 /// A component within a layer: a head or the feed-forward layer.
@@ -69,8 +77,8 @@ pub struct Edge {
     pub to: (usize, ComponentId),
     /// The input through which the connection runs.
     pub input: HeadInput,
-    /// The rise of the loss when only this connection is ablated.
-    pub rise: f64,
+    /// The change of the quantity when only this connection is ablated.
+    pub change: f64,
 }
 
 /// An input of a head.
@@ -97,12 +105,14 @@ impl Circuit {
     pub fn picture(&self, run: &str) -> Picture {
         let (levels, bottom) = self.levels();
         let note = format!(
-            "{} of {} recover {:.0} % of the gain over {}; a number is the change of the loss when only that component \
-             is mean-ablated; the width of a line is the change of the loss when only that connection is ablated",
+            "{} of {} recover {:.0} % of the gain over {}; a number is the change of the {quantity} when only that \
+             component is {}; the width of a line is the change of the {quantity} when only that connection is ablated",
             self.components.len(),
             counted(self.model_components, "component"),
-            self.gain_kept * 100.0,
-            self.baseline
+            self.faithfulness * 100.0,
+            self.baseline,
+            self.ablated,
+            quantity = self.quantity
         );
         let mut picture = Picture::new("circuit", bottom, &format!("{run}: circuit"), &note);
         self.draw_edges(&mut picture, &levels.concat());
@@ -156,9 +166,9 @@ impl Circuit {
         (levels_of_boxes, top - LAYER_GAP + MARGIN)
     }
 
-    /// Returns the size of a change of the loss as a fraction of the gain.
-    fn share(&self, rise: f64) -> f64 {
-        (rise.abs() / self.gain).clamp(0.0, 1.0)
+    /// Returns the size of a change of the quantity as a fraction of the gain.
+    fn share(&self, change: f64) -> f64 {
+        (change.abs() / self.gain).clamp(0.0, 1.0)
     }
 
     fn draw_edges(&self, picture: &mut Picture, boxes: &[(&Component, Rect)]) {
@@ -171,7 +181,7 @@ impl Circuit {
                 let shift = (index as f64 - 1.0) * from.width / 4.0;
                 let start: Coordinates = (from.center().0 + shift, from.top);
                 let end: Coordinates = (to.center().0 + shift, to.bottom());
-                let share = self.share(edge.rise);
+                let share = self.share(edge.change);
                 picture.line(&[start, end], color, 1.0 + 4.0 * share);
                 picture.dot(end, 3.0 + 2.0 * share, color);
             }
@@ -179,10 +189,10 @@ impl Circuit {
     }
 
     fn draw_component(&self, picture: &mut Picture, component: &Component, area: Rect) {
-        let Component { id, kinds, rise, .. } = component;
-        // Vermilion marks a component whose ablation lowers the loss.
-        let hue = if *rise < 0.0 { VERMILION } else { BLUE };
-        picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*rise)));
+        let Component { id, kinds, change, is_harmful, .. } = component;
+        // Vermilion marks a component whose ablation improves the prediction.
+        let hue = if *is_harmful { VERMILION } else { BLUE };
+        picture.rect(area, mix(BACKGROUND, pale(hue), 0.2 + 0.8 * self.share(*change)));
         picture.frame(area, MUTED, 1.0);
         let name = match id {
             ComponentId::Head(head) => format!("head {head}"),
@@ -192,10 +202,10 @@ impl Circuit {
         let styles = [Text::new(13.0).bold(), Text::new(10.5), Text::new(10.5).color(INK)];
         let width = area.width - 8.0;
         // The picture's note explains the number, so a narrow box has only the number.
-        let rise = signed(*rise, 2);
-        let rise = [format!("{rise} nats if ablated"), format!("{rise} nats")];
-        let rise = rise.into_iter().find(|rise| styles[2].width(rise) <= width).unwrap_or_default();
-        for (line, (text, style)) in [name, kinds.join(", "), rise].iter().zip(styles).enumerate() {
+        let change = format!("{} {}", signed(*change, 2), self.unit);
+        let change = [format!("{change} if ablated"), change];
+        let change = change.into_iter().find(|change| styles[2].width(change) <= width).unwrap_or_default();
+        for (line, (text, style)) in [name, kinds.join(", "), change].iter().zip(styles).enumerate() {
             let origin = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
             let style = style.shrunk(text, width, 8.0);
             picture.text(&style.fit(text, width), origin, &style.centered());

@@ -1,8 +1,10 @@
-//! A decoder on the sequences that it is explained on, with any of its components mean-ablated.
+//! A decoder on the sequences that it is explained on, with any of its components ablated.
 
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
+use super::estimates::estimates;
 use super::pass::{Activations, Interventions, Site, run};
+use super::question::{Quantity, Question};
 use super::weights::Input;
 use crate::Result;
 use crate::analysis::Sample;
@@ -35,6 +37,32 @@ pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) 
     scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
 }
 
+/// A component, with the quantity at each target when it is ablated.
+#[derive(Debug, Clone)]
+pub(super) struct Ablated {
+    pub site: Site,
+    pub values: Vec<f64>,
+}
+
+impl Ablated {
+    pub fn mean(&self) -> f64 {
+        mean(&self.values)
+    }
+}
+
+/// A circuit.
+#[derive(Debug)]
+pub(super) struct Pruned {
+    /// The components, each with the quantity when it is ablated together with all components outside the circuit.
+    pub kept: Vec<Ablated>,
+    /// The quantity with all components outside the circuit ablated.
+    pub value: f64,
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 /// A decoder and the sequences that it is explained on.
 pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
@@ -43,134 +71,244 @@ pub(super) struct Bench<'a, B: Backend> {
     memories: Vec<Memory<B>>,
     /// The activations of the full model.
     pub full: Activations<B>,
-    /// The mean output of each head and feed-forward layer.
-    pub means: Vec<(Site, Tensor<B, 3>)>,
-    /// 1 for targets and 0 for padding, `[batch, time, 1]`.
-    target_mask: Tensor<B, 3>,
+    /// The activations on the corrupted sequences, if the question has them.
+    pub corrupted: Option<Activations<B>>,
+    /// What replaces the output of each head and feed-forward layer when it is ablated.
+    pub replacements: Vec<(Site, Tensor<B, 3>)>,
+    pub quantity: Quantity,
+    /// The tokens whose logits are subtracted from those of the targets, `[batch, time]`.
+    pub against: Option<Tensor<B, 2, Int>>,
+    /// The indices of the targets that count, in `[batch * time]`.
+    counted: Vec<usize>,
+    /// 1 for inputs and 0 for the padding after them, `[batch, time, 1]`.
+    input_mask: Tensor<B, 3>,
 }
 
 impl<'a, B: Backend> Bench<'a, B> {
-    pub fn new(model: &'a Decoder<B>, samples: &[Sample], device: &B::Device) -> Result<Self> {
-        let batch = DeviceBatch::<B>::new(&Sample::batch_of(samples), device);
+    pub fn new(
+        model: &'a Decoder<B>,
+        samples: &[Sample],
+        question: &Question,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let collated = Sample::batch_of(samples);
+        let [rows, time] = [collated.rows, collated.time];
+        let counted = collated.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding);
+        let counted = counted.map(|(index, _)| index).collect();
+        let is_input =
+            |sample: &Sample| (0..time).map(|at| f32::from(at < sample.inputs.len())).collect::<Vec<_>>();
+        let input_mask: Vec<f32> = samples.iter().flat_map(is_input).collect();
+        let input_mask = Tensor::from_data(TensorData::new(input_mask, [rows, time, 1]), device);
+        let against = (!question.against.is_empty()).then(|| {
+            let tokens =
+                question.against.iter().flat_map(|&token| std::iter::repeat_n(i64::from(token), time));
+            Tensor::from_data(TensorData::new(tokens.collect(), [rows, time]), device)
+        });
+        let batch = DeviceBatch::<B>::new(&collated, device);
         let memories = model.project_memory(batch.inputs.source.clone(), &mut NoHooks)?;
-        let full = run(model, batch.inputs.clone(), &memories, &Interventions::default())?;
-        let target_mask = match &batch.hidden {
-            Some(hidden) => hidden.clone().bool_not().float(),
-            None => batch.targets.ones_like().float(),
+        let pass = |inputs| run(model, inputs, &memories, &Interventions::default());
+        let full = pass(batch.inputs.clone())?;
+        let corrupted = (!question.corrupted.is_empty()).then(|| {
+            let replaced = samples.iter().zip(&question.corrupted);
+            let samples =
+                replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() });
+            pass(DeviceBatch::new(&Sample::batch_of(&samples.collect::<Vec<_>>()), device).inputs)
+        });
+        let corrupted = corrupted.transpose()?;
+        let (quantity, replacements) = (question.quantity(), Vec::new());
+        let mut bench = Self {
+            model,
+            batch,
+            memories,
+            full,
+            corrupted,
+            replacements,
+            quantity,
+            against,
+            counted,
+            input_mask,
         };
-        let target_mask = target_mask.unsqueeze_dim(2);
-        let mut bench = Self { model, batch, memories, full, means: Vec::new(), target_mask };
-        bench.means = components(model).map(|site| (site, bench.mean(bench.full.at(site)))).collect();
+        let replacement = |site| match &bench.corrupted {
+            Some(corrupted) => corrupted.at(site),
+            None => bench.mean(bench.full.at(site)),
+        };
+        bench.replacements = components(model).map(|site| (site, replacement(site))).collect();
         Ok(bench)
     }
 
-    /// Averages an activation at each position over the sequences, or over the positions of a single sequence.
+    /// Averages an activation at each position over the sequences, or over all positions of a single sequence or of
+    /// prompts.
     pub fn mean(&self, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        let dim = usize::from(self.batch.inputs.tokens.dims()[0] == 1);
-        let count = self.target_mask.clone().sum_dim(dim).clamp_min(1.0);
-        (activation * self.target_mask.clone()).sum_dim(dim) / count
+        let mask = &self.input_mask;
+        let dims: &[usize] = match (self.quantity, self.batch.inputs.tokens.dims()) {
+            (Quantity::Loss, [1, _]) => &[1],
+            (Quantity::Loss, _) => &[0],
+            _ => &[0, 1],
+        };
+        let count = mask.clone().sum_dims(dims).clamp_min(1.0);
+        (activation * mask.clone()).sum_dims(dims) / count
     }
 
-    /// Returns the mean output of a component.
-    pub fn mean_of(&self, site: Site) -> Tensor<B, 3> {
-        let found = self.means.iter().find(|(component, _)| *component == site);
-        found.map(|(_, mean)| mean.clone()).expect("all components have a mean")
+    /// Returns what replaces the output of a component when it is ablated.
+    pub fn replacement(&self, site: Site) -> Tensor<B, 3> {
+        let found = self.replacements.iter().find(|(component, _)| *component == site);
+        found.map(|(_, output)| output.clone()).expect("all components have a replacement")
     }
 
-    fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
+    /// Returns the loss on each target that counts.
+    pub fn losses(&self, logits: Tensor<B, 3>) -> Vec<f64> {
+        let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
+        let losses = floats(scores.losses);
+        self.counted.iter().map(|&index| f64::from(losses[index])).collect()
+    }
+
+    /// Returns the quantity at each target that counts.
+    pub fn values(&self, logits: Tensor<B, 3>) -> Vec<f64> {
+        match (&self.against, self.quantity) {
+            (Some(against), Quantity::LogitDifference) => {
+                let of =
+                    |tokens: &Tensor<B, 2, Int>| logits.clone().gather(2, tokens.clone().unsqueeze_dim(2));
+                let differences = floats(of(&self.batch.targets) - of(against));
+                self.counted.iter().map(|&index| f64::from(differences[index])).collect()
+            }
+            (_, Quantity::Loss) => self.losses(logits),
+            _ => self.losses(logits).into_iter().map(|loss| -loss).collect(),
+        }
+    }
+
+    pub fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
         run(self.model, self.batch.inputs.clone(), &self.memories, interventions)
     }
 
-    pub fn loss(&self, interventions: &Interventions<B>) -> Result<f64> {
-        Ok(loss_of(self.run(interventions)?.logits, &self.batch))
+    pub fn values_with(&self, interventions: &Interventions<B>) -> Result<Vec<f64>> {
+        Ok(self.values(self.run(interventions)?.logits))
     }
 
     fn ablations(&self, components: &[Site]) -> Interventions<B> {
-        let ablated =
-            |interventions: Interventions<B>, &site: &Site| interventions.replace(site, self.mean_of(site));
+        let ablated = |interventions: Interventions<B>, &site: &Site| {
+            interventions.replace(site, self.replacement(site))
+        };
         components.iter().fold(Interventions::default(), ablated)
     }
 
-    /// Returns the loss with the given components mean-ablated.
-    pub fn mean_ablated_loss(&self, components: &[Site]) -> Result<f64> {
-        self.loss(&self.ablations(components))
+    /// Returns the mean quantity with the given components ablated.
+    pub fn ablated(&self, components: &[Site]) -> Result<f64> {
+        Ok(mean(&self.values_with(&self.ablations(components))?))
     }
 
-    /// Returns the logits with all components mean-ablated.
+    /// Returns the logits with all components ablated.
     pub fn all_ablated(&self) -> Result<Tensor<B, 3>> {
-        let all: Vec<Site> = self.means.iter().map(|(site, _)| *site).collect();
+        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         Ok(self.run(&self.ablations(&all))?.logits)
     }
 
-    /// Returns the loss of each non-padding target. `samples` must be those from which the bench was created.
-    pub fn losses(&self, logits: Tensor<B, 3>, samples: &[Sample]) -> Vec<f64> {
-        let [_, time] = self.batch.targets.dims();
-        let scores = ops::token_scores(logits, self.batch.targets.clone(), self.batch.hidden.clone());
-        let losses = floats(scores.losses);
-        let sample_losses = |(sample, losses): (&Sample, &[f32])| {
-            let unpadded =
-                sample.roles.iter().zip(losses.to_vec()).filter(|(role, _)| **role != Role::Padding);
-            unpadded.map(|(_, loss)| f64::from(loss)).collect::<Vec<_>>()
+    /// Ranks components by the quantity when each is ablated in addition to all `ablated` ones. The component whose
+    /// ablation changes the full model's quantity least comes first.
+    fn rank(&self, components: &[Site], ablated: &[Site], full: f64) -> Result<Vec<Ablated>> {
+        let ablate = |&site: &Site| {
+            let values = self.values_with(&self.ablations(&[ablated, &[site]].concat()))?;
+            Ok(Ablated { site, values })
         };
-        samples.iter().zip(losses.chunks(time)).flat_map(sample_losses).collect()
-    }
-
-    /// Ranks components by the loss when each is mean-ablated in addition to all `ablated` ones. The component whose
-    /// ablation changes the full model's loss least comes first.
-    pub fn rank(&self, components: &[Site], ablated: &[Site], full_loss: f64) -> Result<Vec<(f64, Site)>> {
-        let loss = |&site: &Site| Ok((self.mean_ablated_loss(&[ablated, &[site]].concat())?, site));
-        let mut ranked = components.iter().map(loss).collect::<Result<Vec<_>>>()?;
-        ranked.sort_by(|a, b| (a.0 - full_loss).abs().total_cmp(&(b.0 - full_loss).abs()));
+        let mut ranked = components.iter().map(ablate).collect::<Result<Vec<_>>>()?;
+        let change = |it: &Ablated| (it.mean() - full).abs();
+        ranked.sort_by(|a, b| change(a).total_cmp(&change(b)));
         Ok(ranked)
     }
 
-    /// Prunes components, as ranked by [`rank`](Self::rank), and returns the remaining ones and their loss. Stops when
-    /// ablating any further component changes the full model's loss by more than `tolerance`, up or down.
+    /// Searches for a circuit. Returns at least its components, each with the quantity when it alone is ablated, in the
+    /// order of [`rank`](Self::rank); and the circuit.
     ///
-    /// A lower loss is not better: a circuit without a harmful component differs from what the model computes.
-    pub fn prune(
+    /// Of many components, most are ruled out by gradients before any is ablated alone.
+    pub fn search(&self, full: f64, tolerance: f64) -> Result<(Vec<Ablated>, Pruned)> {
+        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
+        if all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
+            let ranked = self.rank(&all, &[], full)?;
+            let pruned = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
+            return Ok((ranked, pruned));
+        }
+        let ablated = self.prune_by_estimates(all.len(), (full, tolerance))?;
+        let remaining: Vec<Site> = all.into_iter().filter(|site| !ablated.contains(site)).collect();
+        let ranked = self.rank(&remaining, &ablated, full)?;
+        let pruned = self.prune(ranked, ablated, (full, tolerance))?;
+        let kept: Vec<Site> = pruned.kept.iter().map(|it| it.site).collect();
+        Ok((self.rank(&kept, &[], full)?, pruned))
+    }
+
+    /// Returns components whose ablation together keeps the quantity within the tolerance of the full model's. Repeatedly
+    /// ablates as many of the components with the smallest estimates as possible.
+    fn prune_by_estimates(&self, all: usize, (full, tolerance): (f64, f64)) -> Result<Vec<Site>> {
+        let mut ablated: Vec<Site> = Vec::new();
+        while all - ablated.len() > MAX_SINGLE_ABLATIONS {
+            let mut estimates = estimates(self, &ablated)?;
+            estimates.sort_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+            let candidates: Vec<Site> =
+                ablated.iter().copied().chain(estimates.into_iter().map(|(site, _)| site)).collect();
+            // The largest number of candidates that can be ablated, between those that can and those that cannot.
+            let (mut possible, mut impossible) = (ablated.len(), all + 1);
+            while impossible - possible > 1 {
+                let count = usize::midpoint(possible, impossible);
+                match (self.ablated(&candidates[..count])? - full).abs() <= tolerance {
+                    true => possible = count,
+                    false => impossible = count,
+                }
+            }
+            if possible == ablated.len() {
+                break;
+            }
+            ablated = candidates[..possible].to_vec();
+        }
+        Ok(ablated)
+    }
+
+    /// Prunes components, as ranked by [`rank`](Self::rank) in addition to the `ablated` ones. Stops when ablating any further component changes the full
+    /// model's quantity by more than `tolerance`, up or down.
+    ///
+    /// A better quantity is no reason to ablate a component: a circuit without a harmful component differs from what the
+    /// model computes.
+    fn prune(
         &self,
-        mut ranked: Vec<(f64, Site)>,
-        full_loss: f64,
-        tolerance: f64,
-    ) -> Result<(Vec<Site>, f64)> {
-        let (mut ablated, mut loss) = (Vec::new(), None);
-        let is_near = |loss: f64| (loss - full_loss).abs() <= tolerance;
+        mut ranked: Vec<Ablated>,
+        mut ablated: Vec<Site>,
+        (full, tolerance): (f64, f64),
+    ) -> Result<Pruned> {
+        let mut value = if ablated.is_empty() { full } else { self.ablated(&ablated)? };
+        let is_near = |value: f64| (value - full).abs() <= tolerance;
         loop {
-            let mut count = ranked.iter().take_while(|(loss, _)| is_near(*loss)).count();
+            let mut count = ranked.iter().take_while(|it| is_near(it.mean())).count();
             if ranked.len() <= MAX_SINGLE_ABLATIONS {
                 count = count.min(1);
             }
             while count > 0 {
-                let sites = ranked[..count].iter().map(|(_, site)| *site);
+                let sites = ranked[..count].iter().map(|it| it.site);
                 let candidates: Vec<Site> = ablated.iter().copied().chain(sites).collect();
-                let ablated_loss = self.mean_ablated_loss(&candidates)?;
-                if is_near(ablated_loss) {
-                    (ablated, loss) = (candidates, Some(ablated_loss));
+                let ablated_value = self.ablated(&candidates)?;
+                if is_near(ablated_value) {
+                    (ablated, value) = (candidates, ablated_value);
                     break;
                 }
                 count /= 2;
             }
-            let kept: Vec<Site> = ranked[count..].iter().map(|(_, site)| *site).collect();
-            if count == 0 || kept.is_empty() {
-                return Ok((kept, loss.unwrap_or(full_loss)));
+            if count == 0 || count == ranked.len() {
+                return Ok(Pruned { kept: ranked.split_off(count), value });
             }
-            ranked = self.rank(&kept, &ablated, full_loss)?;
+            let kept: Vec<Site> = ranked[count..].iter().map(|it| it.site).collect();
+            ranked = self.rank(&kept, &ablated, full)?;
         }
     }
 
-    /// Runs the model with `from` mean-ablated and all other heads frozen. The change then reaches a later head only
-    /// through the residual stream and the feed-forward layers, as in the path patching of Wang et al. (2022).
+    /// Runs the model with `from` ablated and all other heads frozen. The change then reaches a later head only through
+    /// the residual stream and the feed-forward layers, as in the path patching of Wang et al. (2022).
     pub fn run_with_frozen_heads(&self, from: Site) -> Result<Activations<B>> {
         let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
-        let heads = self.means.iter().map(|(site, _)| *site).filter(is_head);
+        let heads = self.replacements.iter().map(|(site, _)| *site).filter(is_head);
         let frozen = |it: Interventions<B>, site| it.replace(site, self.full.at(site));
-        let interventions = heads.fold(Interventions::default(), frozen).replace(from, self.mean_of(from));
+        let interventions =
+            heads.fold(Interventions::default(), frozen).replace(from, self.replacement(from));
         self.run(&interventions)
     }
 
-    /// Returns the loss with the given inputs of the head `to` taken from the pass `other`.
-    pub fn loss_with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
+    /// Returns the mean quantity with the given inputs of the head `to` taken from the pass `other`.
+    pub fn with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
         let site = |input: &Input| match (to, input) {
             (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
             (Site::Head(layer, head), Input::Query) => Site::Query(layer, head),
@@ -179,19 +317,21 @@ impl<'a, B: Backend> Bench<'a, B> {
             _ => unreachable!("paths connect heads"),
         };
         let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
-        self.loss(&inputs.iter().map(site).fold(Interventions::default(), patch))
+        Ok(mean(&self.values_with(&inputs.iter().map(site).fold(Interventions::default(), patch))?))
     }
 
     /// Returns the variation of a head's weights between sequences: half the sum over the keys of the absolute
-    /// differences from the mean, averaged over the queries. `None` for a single sequence.
+    /// differences from the mean, averaged over the queries. `None` for a single sequence and for prompts, whose
+    /// positions differ.
     pub fn pattern_variation(&self, pattern: Site) -> Option<f64> {
         let pattern = self.full.at(pattern);
         let [batch, _, _] = pattern.dims();
-        let variation =
-            (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * self.target_mask.clone() / 2.0;
-        let variation =
-            f64::from(floats(variation.sum())[0]) / f64::from(floats(self.target_mask.clone().sum())[0]);
-        (batch > 1).then_some(variation)
+        if batch == 1 || self.quantity != Quantity::Loss {
+            return None;
+        }
+        let mask = self.input_mask.clone();
+        let variation = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * mask.clone() / 2.0;
+        Some(f64::from(floats(variation.sum())[0]) / f64::from(floats(mask.sum())[0]))
     }
 
     /// Returns the largest weight of a head on one token of the vocabulary, averaged over queries. The first position

@@ -2,26 +2,26 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::Bench;
+use super::bench::{Ablated, Bench, Pruned};
 use super::explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
-use super::gain::Gain;
+use super::gain::{Gain, TOLERANCE, groups, interval};
 use super::kind::{cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
 use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
+use super::question::Question;
+use super::repeat::Repeated;
 use super::sentences::sentences;
 use super::tuned::Translator;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
-use crate::data::{Sequences, tasks::SequenceTask};
+use crate::data::{Role, Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
 use crate::{Error, Result};
 
-/// The maximum difference between the circuit's loss and the model's, as a share of the gain over the baseline.
-const LOSS_TOLERANCE: f64 = 0.05;
-/// The minimum change of the loss for which an ablated path is reported, as a share of the gain.
+/// The minimum change for which an ablated path is reported, as a share of the gain.
 const MIN_EDGE_EFFECT: f64 = 0.02;
 /// The maximum number of heads between which paths are searched, the most important first.
 const MAX_PATH_HEADS: usize = 12;
@@ -39,6 +39,13 @@ pub struct Origin<'a> {
     pub task: Option<&'a dyn SequenceTask>,
     /// A note if the sequences are truncated.
     pub truncation_note: Option<String>,
+    /// The question about the targets.
+    pub question: Question,
+    /// True to explain only the targets that the model predicts better than the unigram baseline, by at least a standard
+    /// error.
+    pub selects_targets: bool,
+    /// The number of tokens in each copy, for [`repeated_sequences`](super::repeated_sequences).
+    pub repeated: Option<usize>,
 }
 
 /// Explains a model on `samples`. If the gain over a baseline may be due to chance, the explanation states the reason
@@ -49,21 +56,32 @@ pub struct Origin<'a> {
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
-    Origin { unigram, train, task, truncation_note }: Origin,
+    Origin { unigram, train, task, truncation_note, question, selects_targets, repeated }: Origin,
     device: &B::Device,
 ) -> Result<Explanation> {
     let model = explainable(model)?;
-    let bench = Bench::new(model, samples, device)?;
+    let mut bench = Bench::new(model, samples, &question, device)?;
     if bench.batch.tokens == 0 {
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
-    let gain = Gain::new(&bench, samples, unigram)?;
+    let mut gain = Gain::new(&bench, samples, unigram)?;
+    // A selection by the model's own loss is no evidence against chance, so the gain is tested on all targets.
+    let selected = (selects_targets && gain.no_circuit.is_none()).then(|| gain.select(samples));
+    let samples = selected.as_deref().unwrap_or(samples);
+    if selected.is_some() {
+        bench = Bench::new(model, samples, &question, device)?;
+        gain = Gain::new(&bench, samples, None)?;
+        gain.no_circuit = None;
+    }
     let weights = Weights::new(model);
     let scores = scores(&bench, samples);
     let has_circuit = gain.no_circuit.is_none();
     let circuit = match has_circuit {
         true => Circuit::new(&bench, samples, (&gain, &weights, &scores))?,
-        false => Circuit { components: Vec::new(), edges: Vec::new(), loss: gain.mean_ablated },
+        false => {
+            let (value, complement) = (gain.all_ablated, gain.model);
+            Circuit { components: Vec::new(), edges: Vec::new(), value, complement }
+        }
     };
     let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
@@ -71,6 +89,7 @@ pub fn explain<B: Backend>(
         _ if !has_circuit => Vec::new(),
         // The answer of an encoder-decoder depends on its source.
         _ if model.encoder.is_some() => Vec::new(),
+        _ if question.of_answers => Pair::of_answers(&bench, samples, &question),
         Some(task) => Pair::of_task(model, task, samples, device)?,
         None => Pair::by_exchange(model, samples, device)?,
     };
@@ -82,22 +101,24 @@ pub fn explain<B: Backend>(
             targets: bench.batch.tokens,
             inputs: samples[0].inputs.clone(),
             next: samples[0].targets.clone(),
+            positions: counted_positions(&samples[0]),
         },
         gain: CircuitGain {
-            loss: gain.loss,
+            quantity: bench.quantity,
+            ablation: question.ablation(),
+            model: gain.model,
             baseline: gain.baseline,
             baseline_of: gain.baseline_of,
-            loss_of_circuit: circuit.loss,
-            gain_kept: if has_circuit {
-                (gain.baseline - circuit.loss) / (gain.baseline - gain.loss)
-            } else {
-                0.0
-            },
+            circuit: circuit.value,
+            complement: circuit.complement,
+            faithfulness: if has_circuit { gain.share(circuit.value) } else { 0.0 },
+            complement_share: if has_circuit { gain.share(circuit.complement) } else { 0.0 },
             no_circuit: gain.no_circuit,
         },
         components: circuit.components,
         edges: circuit.edges,
         sentences: Vec::new(),
+        repeated: repeated.map(|length| Repeated::new(&bench, &scores, length)),
         views: Views {
             lens: Lens::new(model, &bench.full, &bench.batch, &[]),
             tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
@@ -112,6 +133,12 @@ pub fn explain<B: Backend>(
     };
     explanation.sentences = sentences(&explanation, &scores);
     Ok(explanation)
+}
+
+/// Returns the positions whose targets count.
+fn counted_positions(sample: &Sample) -> Vec<usize> {
+    let roles = sample.roles.iter().enumerate();
+    roles.filter(|(_, role)| **role != Role::Padding).map(|(position, _)| position).collect()
 }
 
 /// Scores the heads on `samples`, `[layer][head]`.
@@ -146,12 +173,14 @@ impl<B: Backend> Weights<B> {
     }
 }
 
-/// A circuit and its loss.
+/// A circuit and its quantity.
 struct Circuit {
     components: Vec<Component>,
     edges: Vec<Edge>,
-    /// The loss with all other components mean-ablated.
-    loss: f64,
+    /// The quantity with all other components ablated.
+    value: f64,
+    /// The quantity with the components ablated.
+    complement: f64,
 }
 
 impl Circuit {
@@ -160,12 +189,15 @@ impl Circuit {
         samples: &[Sample],
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
     ) -> Result<Self> {
-        let all: Vec<Site> = bench.means.iter().map(|(site, _)| *site).collect();
-        let (full_loss, size) = (gain.loss, gain.baseline - gain.loss);
-        let ranked = bench.rank(&all, &[], full_loss)?;
-        let (kept, loss) = bench.prune(ranked.clone(), full_loss, LOSS_TOLERANCE * size)?;
-        let important = ranked.iter().rev().filter(|(_, site)| kept.contains(site));
-        let component = |&(mean_ablated_loss, site): &(f64, Site)| {
+        let (full, size) = (gain.model, (gain.baseline - gain.model).abs());
+        let (ranked, Pruned { kept, value }) = bench.search(full, TOLERANCE * size)?;
+        let full_values = bench.values(bench.full.logits.clone());
+        let groups = groups(samples, bench.quantity);
+        let component = |alone: &Ablated| {
+            let without = kept.iter().find(|it| it.site == alone.site)?.mean();
+            let changes: Vec<f64> =
+                alone.values.iter().zip(&full_values).map(|(ablated, full)| ablated - full).collect();
+            let site = alone.site;
             let (layer, cross, head, kinds) = match site {
                 Site::Head(layer, head) => {
                     let separator = bench.separator_weight([layer, head], samples);
@@ -181,21 +213,32 @@ impl Circuit {
                 Site::FeedForward(layer) => (layer, false, None, Vec::new()),
                 _ => unreachable!("components are heads and feed-forward layers"),
             };
-            Component { layer, head, cross, feed_forward: head.is_none(), kinds, mean_ablated_loss }
+            Some(Component {
+                layer,
+                head,
+                cross,
+                feed_forward: head.is_none(),
+                kinds,
+                ablated: alone.mean(),
+                interval: interval(&changes, &groups),
+                without,
+            })
         };
-        let components: Vec<Component> = important.map(component).collect();
-        let edges = paths(bench, &components, weights, (full_loss, MIN_EDGE_EFFECT * size))?;
-        Ok(Self { components, edges, loss })
+        // The most important component comes first.
+        let components: Vec<Component> = ranked.iter().rev().filter_map(component).collect();
+        let edges = paths(bench, &components, weights, (full, MIN_EDGE_EFFECT * size))?;
+        let complement = bench.ablated(&kept.iter().map(|it| it.site).collect::<Vec<_>>())?;
+        Ok(Self { components, edges, value, complement })
     }
 }
 
-/// Returns the paths between a circuit's heads whose ablation changes the full model's loss by at least `min_change`,
-/// up or down. The most important come first.
+/// Returns the paths between a circuit's heads whose ablation changes the full model's quantity by at least
+/// `min_change`, up or down. The most important come first.
 fn paths<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
     Weights { matrices, cross, .. }: &Weights<B>,
-    (full_loss, min_change): (f64, f64),
+    (full, min_change): (f64, f64),
 ) -> Result<Vec<Edge>> {
     let heads = components.iter().filter_map(|component| Some((component, component.head?)));
     let heads: Vec<(&Component, usize)> = heads.take(MAX_PATH_HEADS).collect();
@@ -204,7 +247,7 @@ fn paths<B: Backend>(
         true => (Site::Cross(component.layer, head), &cross[component.layer][head]),
     };
     let random = matrices[0][0].random_composition();
-    let is_small = |loss: f64| (loss - full_loss).abs() < min_change;
+    let is_small = |value: f64| (value - full).abs() < min_change;
     let mut edges = Vec::new();
     for &(from, from_head) in &heads {
         let (sender, sender_matrices) = look_up(from, from_head);
@@ -216,12 +259,12 @@ fn paths<B: Backend>(
             let all = [Input::Query, Input::Key, Input::Value];
             // Keys and values of the cross-attention come from the encoder.
             let inputs = if to.cross { &all[..1] } else { &all };
-            if is_small(bench.loss_with_inputs(reader, inputs, &ablated)?) {
+            if is_small(bench.with_inputs(reader, inputs, &ablated)?) {
                 continue;
             }
             for &input in inputs {
-                let path_ablated_loss = bench.loss_with_inputs(reader, &[input], &ablated)?;
-                if !is_small(path_ablated_loss) {
+                let ablated_value = bench.with_inputs(reader, &[input], &ablated)?;
+                if !is_small(ablated_value) {
                     edges.push(Edge {
                         from: [from.layer, from_head],
                         to: [to.layer, to_head],
@@ -230,13 +273,13 @@ fn paths<B: Backend>(
                         input,
                         composition: reader_matrices.composition(sender_matrices, input),
                         random,
-                        path_ablated_loss,
+                        ablated: ablated_value,
                     });
                 }
             }
         }
     }
-    let change = |edge: &Edge| (edge.path_ablated_loss - full_loss).abs();
+    let change = |edge: &Edge| (edge.ablated - full).abs();
     edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
     Ok(edges)
 }

@@ -7,6 +7,8 @@ use super::gain::Baseline;
 use super::kind::Kind;
 use super::lens::{Attribution, Lens};
 use super::patching::Patching;
+use super::question::{Ablation, Quantity};
+use super::repeat::Repeated;
 use super::weights::{HeadWeights, Input};
 
 /// A component of a circuit: a head or a feed-forward layer.
@@ -25,8 +27,13 @@ pub struct Component {
     pub feed_forward: bool,
     /// The known kinds of the head; empty for a feed-forward layer.
     pub kinds: Vec<Kind>,
-    /// The loss of the full model with only this component mean-ablated.
-    pub mean_ablated_loss: f64,
+    /// The quantity of the full model with only this component ablated.
+    pub ablated: f64,
+    /// The 95 % interval of the change that the ablation causes, over sequences or targets; `None` for a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+    /// The quantity of the circuit without this component: all components outside the circuit are ablated too.
+    pub without: f64,
 }
 
 /// A connection from one head to another.
@@ -48,12 +55,12 @@ pub struct Edge {
     pub composition: f64,
     /// The composition score of random weights of the same shapes.
     pub random: f64,
-    /// The loss of the full model with only this connection ablated: the receiver's input is computed with the sender
-    /// mean-ablated.
-    pub path_ablated_loss: f64,
+    /// The quantity of the full model with only this connection ablated: the receiver's input is computed with the
+    /// sender ablated.
+    pub ablated: f64,
 }
 
-/// The explanation of a decoder: `circuit.json`. Losses are in nats per token. Deserialization checks that the lists
+/// The explanation of a decoder: `circuit.json`. Deserialization checks that the lists
 /// and numbers are consistent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
@@ -61,16 +68,19 @@ pub struct Explanation {
     /// The sequences and the weights that are explained.
     #[serde(flatten)]
     pub basis: Basis,
-    /// The losses of the model, of a baseline and of the circuit.
+    /// The quantity of the model, of a baseline and of the circuit.
     #[serde(flatten)]
     pub gain: CircuitGain,
-    /// The components of the circuit, the most important first. Importance is the change of the loss when a component
-    /// is mean-ablated.
+    /// The components of the circuit, the most important first. Importance is the change of the quantity when a
+    /// component is ablated.
     pub components: Vec<Component>,
     /// The connections between the heads of the circuit.
     pub edges: Vec<Edge>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
+    /// The heads that a repetition reveals; `None` for other sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
     /// The effects of the components: their predictions by depth, contributions and patches.
     #[serde(flatten)]
     pub views: Views,
@@ -96,22 +106,32 @@ pub struct Basis {
     pub inputs: Vec<u32>,
     /// The targets of the first sequence.
     pub next: Vec<u32>,
+    /// The positions of the first sequence whose targets are explained.
+    pub positions: Vec<usize>,
 }
 
-/// The losses of the model, of a baseline and of the circuit.
+/// The quantity of the model, of a baseline and of the circuit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CircuitGain {
-    /// The model's loss on these sequences.
-    pub loss: f64,
-    /// The loss of the best baseline, which the gain refers to.
+    /// The quantity that is explained.
+    pub quantity: Quantity,
+    /// The ablation of components.
+    pub ablation: Ablation,
+    /// The model's quantity on these sequences.
+    pub model: f64,
+    /// The quantity of the best baseline, which the gain refers to.
     pub baseline: f64,
     /// The best baseline.
     pub baseline_of: Baseline,
-    /// The loss with all components outside the circuit mean-ablated.
-    pub loss_of_circuit: f64,
-    /// The share of the gain over the baseline that the circuit recovers. At 1 its loss equals the full model's; above
-    /// 1 it is lower.
-    pub gain_kept: f64,
+    /// The quantity with all components outside the circuit ablated.
+    pub circuit: f64,
+    /// The quantity with the components of the circuit ablated, and all others intact.
+    pub complement: f64,
+    /// The share of the gain over the baseline that the circuit recovers: 0 for the baseline, 1 for the model (Wang et
+    /// al., 2022).
+    pub faithfulness: f64,
+    /// The share of the gain that the complement recovers. In a complete circuit it is about 0 or below.
+    pub complement_share: f64,
     /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,

@@ -9,7 +9,8 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::bench::Bench;
+use super::bench::{Bench, mean};
+use super::question::Quantity;
 use crate::analysis::Sample;
 use crate::data::{Role, Sequences};
 use crate::error::{Error, Result};
@@ -19,6 +20,15 @@ use crate::numbers::fixed;
 const MIN_GAIN: f64 = 0.05;
 /// The maximum probability that the required gain arises by chance.
 const SIGNIFICANCE_LEVEL: f64 = 0.01;
+/// The maximum difference between a circuit and the model, up or down, as a share of the gain over the baseline.
+pub(super) const TOLERANCE: f64 = 0.05;
+/// The tail of the 95 % interval on either side.
+const INTERVAL_TAIL: f64 = 0.025;
+/// The minimum probability of a single answer to be explained, or else the minimum gain over each baseline in nats.
+const MIN_PROBABILITY: f64 = 0.5;
+const MIN_SINGLE_GAIN: f64 = 3.0;
+/// The minimum difference between the model and the baseline for answers, in nats or logits.
+const MIN_PREFERENCE: f64 = 0.5;
 /// The minimum number of sequences for a standard error between sequences.
 const MIN_SEQUENCE_GROUPS: usize = 8;
 /// The maximum number of training targets that the unigram baseline counts.
@@ -34,6 +44,8 @@ pub enum Baseline {
     Unigram,
     /// The model with all heads and feed-forward layers mean-ablated.
     MeanAblated,
+    /// The model on the corrupted sequences.
+    Corrupted,
 }
 
 impl Baseline {
@@ -43,23 +55,40 @@ impl Baseline {
             Baseline::Uniform => "the uniform distribution",
             Baseline::Unigram => "the unigram baseline",
             Baseline::MeanAblated => "the model with all components mean-ablated",
+            Baseline::Corrupted => "the model on the corrupted sequences",
         }
     }
 }
 
-/// The losses of a model and of its best baseline, in nats per token.
+/// The quantity of a model and of its best baseline.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gain {
-    /// The model's loss.
-    pub loss: f64,
-    /// The loss of the best baseline.
+    /// The model's quantity.
+    pub model: f64,
+    /// The quantity of the best baseline.
     pub baseline: f64,
     /// The best baseline.
     pub baseline_of: Baseline,
-    /// The loss of the model with all components mean-ablated.
-    pub mean_ablated: f64,
+    /// The quantity of the model with all components ablated.
+    pub all_ablated: f64,
     /// The reason why there is no circuit, if the gain may be due to chance.
     pub no_circuit: Option<String>,
+    /// The gain over the unigram baseline at each target.
+    over_unigram: Vec<f64>,
+}
+
+/// The loss of the model and of the baselines that know no more than frequencies, at each target.
+struct Losses {
+    model: Vec<f64>,
+    uniform: Vec<f64>,
+    unigram: Vec<f64>,
+}
+
+impl Losses {
+    /// Returns the gain over a baseline at each target.
+    fn gains(&self, baseline: &[f64]) -> Vec<f64> {
+        baseline.iter().zip(&self.model).map(|(baseline, loss)| baseline - loss).collect()
+    }
 }
 
 impl Gain {
@@ -67,29 +96,40 @@ impl Gain {
     /// set's unigram baseline on these targets; `None` if the training set is unknown.
     pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
         let [_, _, vocab] = bench.full.logits.dims();
-        let model_losses = bench.losses(bench.full.logits.clone(), samples);
-        let mean_ablated = mean(&bench.losses(bench.all_ablated()?, samples));
-        let uniform = vec![(vocab as f64).ln(); model_losses.len()];
-        let unigram = unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab));
-        let loss = mean(&model_losses);
-        if !loss.is_finite() {
+        let model = bench.losses(bench.full.logits.clone());
+        let losses = Losses {
+            uniform: vec![(vocab as f64).ln(); model.len()],
+            unigram: unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab)),
+            model,
+        };
+        let full = mean(&bench.values(bench.full.logits.clone()));
+        if !full.is_finite() || !mean(&losses.model).is_finite() {
             return Err(Error::not_finite());
         }
+        let all_ablated = mean(&bench.values(bench.all_ablated()?));
+        let groups = groups(samples, bench.quantity);
+        let over_unigram = losses.gains(&losses.unigram);
+        if bench.quantity != Quantity::Loss {
+            let (baseline_of, baseline) = match &bench.corrupted {
+                Some(corrupted) => (Baseline::Corrupted, mean(&bench.values(corrupted.logits.clone()))),
+                None => (Baseline::MeanAblated, all_ablated),
+            };
+            let no_circuit = unlikely(&losses, &groups)
+                .or_else(|| no_preference(bench.quantity, full, (baseline_of, baseline)))
+                .or_else(|| without_components(bench.quantity, [full, baseline, all_ablated]));
+            return Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over_unigram });
+        }
         let means = [
-            (Baseline::Uniform, mean(&uniform)),
-            (Baseline::Unigram, mean(&unigram)),
-            (Baseline::MeanAblated, mean_ablated),
+            (Baseline::Uniform, mean(&losses.uniform)),
+            (Baseline::Unigram, mean(&losses.unigram)),
+            (Baseline::MeanAblated, all_ablated),
         ];
         let best = means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are three baselines");
-        let groups = groups(samples);
-        let gains = |losses: &[f64]| -> Vec<f64> {
-            losses.iter().zip(&model_losses).map(|(baseline, loss)| baseline - loss).collect()
-        };
         // The mean-ablated baseline is an ablation of the same model, so a gain over it is not due to chance, but may
         // be negligible.
         let required = [
-            min_significant_gain(&gains(&uniform), &groups),
-            min_significant_gain(&gains(&unigram), &groups),
+            min_significant_gain(&losses.gains(&losses.uniform), &groups),
+            min_significant_gain(&losses.gains(&losses.unigram), &groups),
             Some(MIN_GAIN),
         ];
         let no_circuit = means.into_iter().zip(required).find_map(|((kind, baseline), required)| {
@@ -100,24 +140,112 @@ impl Gain {
                         .to_string(),
                 );
             };
-            let is_enough = baseline - loss >= required;
+            let is_enough = baseline - full >= required;
             (!is_enough).then(|| {
                 format!(
                     "the loss is {} nats for the model and {} nats for {}, but a gain of {} nats is needed to \
                      rule out chance; train the model longer, or explain it on more tokens",
-                    fixed(loss, 3),
+                    fixed(full, 3),
                     fixed(baseline, 3),
                     kind.name(),
                     fixed(required, 3)
                 )
             })
         });
-        Ok(Self { loss, baseline: best.1, baseline_of: best.0, mean_ablated, no_circuit })
+        Ok(Self { model: full, baseline: best.1, baseline_of: best.0, all_ablated, no_circuit, over_unigram })
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+impl Gain {
+    /// Returns samples in which only the targets count that are predicted better than by the unigram baseline, by at
+    /// least the standard error of that gain over the targets.
+    pub fn select(&self, samples: &[Sample]) -> Vec<Sample> {
+        let (mean, count) = (mean(&self.over_unigram), self.over_unigram.len() as f64);
+        let squares: f64 = self.over_unigram.iter().map(|gain| (gain - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+        let mut gains = self.over_unigram.iter();
+        let mut selected = samples.to_vec();
+        for role in selected.iter_mut().flat_map(|sample| &mut sample.roles) {
+            if *role != Role::Padding && gains.next().is_some_and(|gain| *gain < error) {
+                *role = Role::Padding;
+            }
+        }
+        selected
+    }
+
+    /// Returns the share of the gain over the baseline that `value` recovers: 0 for the baseline, 1 for the model.
+    pub fn share(&self, value: f64) -> f64 {
+        (value - self.baseline) / (self.model - self.baseline)
+    }
+}
+
+/// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules
+/// it out, or answers that are all likely: a few answers have no standard error.
+fn unlikely(losses: &Losses, groups: &[usize]) -> Option<String> {
+    let is_likely = |(loss, baselines): (&f64, [f64; 2])| {
+        *loss <= -MIN_PROBABILITY.ln() || baselines.iter().all(|baseline| baseline - loss >= MIN_SINGLE_GAIN)
+    };
+    let baselines = losses.uniform.iter().zip(&losses.unigram).map(|(uniform, unigram)| [*uniform, *unigram]);
+    let are_likely = losses.model.iter().zip(baselines).all(is_likely);
+    let is_significant = |baseline: &[f64]| {
+        let gains = losses.gains(baseline);
+        min_significant_gain(&gains, groups).is_some_and(|required| mean(&gains) >= required)
+    };
+    if are_likely || [&losses.uniform, &losses.unigram].into_iter().all(|it| is_significant(it)) {
+        return None;
+    }
+    let probability = |losses: &[f64]| match (-mean(losses)).exp() {
+        small if small < 1e-3 => format!("{small:.1e}"),
+        probability => fixed(probability, 3),
+    };
+    Some(format!(
+        "the answer has a probability of {} for the model, {} for {} and {} for {}, so it may be due to chance; ask for an \
+         answer that the model predicts with a probability of at least {MIN_PROBABILITY}, or on more prompts",
+        probability(&losses.model),
+        probability(&losses.uniform),
+        Baseline::Uniform.name(),
+        probability(&losses.unigram),
+        Baseline::Unigram.name()
+    ))
+}
+
+/// Returns the reason why the components do not explain the answer, if they do not.
+fn no_preference(quantity: Quantity, model: f64, (kind, baseline): (Baseline, f64)) -> Option<String> {
+    let (name, unit) = (quantity.name(), quantity.unit());
+    if quantity == Quantity::LogitDifference && model <= 0.0 {
+        return Some(format!(
+            "the model prefers the other token: the {name} is {} {unit}; exchange the two answers",
+            fixed(model, 3)
+        ));
+    }
+    (model - baseline < MIN_PREFERENCE).then(|| {
+        format!(
+            "the {name} is {} {unit} for the model and {} {unit} for {}, but a difference of {MIN_PREFERENCE} {unit} is \
+             needed; ask for an answer that depends on the components{}",
+            fixed(model, 3),
+            fixed(baseline, 3),
+            kind.name(),
+            if kind == Baseline::Corrupted { ", or corrupt the tokens that determine it" } else { "" }
+        )
+    })
+}
+
+/// Returns the reason why no component takes part in the answer, if the model without its components gives it too.
+fn without_components(quantity: Quantity, [model, baseline, all_ablated]: [f64; 3]) -> Option<String> {
+    ((all_ablated - model).abs() <= TOLERANCE * (model - baseline).abs()).then(|| {
+        let (name, unit) = (quantity.name(), quantity.unit());
+        let [model, all_ablated] = [model, all_ablated].map(|value| fixed(value, 3));
+        format!(
+            "the {name} is {model} {unit} for the model and {all_ablated} {unit} with all components ablated, so the \
+             embedding alone gives the answer; ask about another position"
+        )
+    })
+}
+
+/// Returns the 95 % interval of the mean of `changes`, by Student's t-distribution; `None` for a single group.
+pub(super) fn interval(changes: &[f64], groups: &[usize]) -> Option<[f64; 2]> {
+    let (center, margin) = (mean(changes), margin(changes, groups, INTERVAL_TAIL)?);
+    Some([center - margin, center + margin])
 }
 
 /// Returns the non-padding targets, in order, each with the index of its sample.
@@ -130,20 +258,27 @@ fn unpadded_targets(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
 }
 
 /// Returns a group for each target such that gains of different groups are independent. The group is the sequence or,
-/// if there are few sequences, the target token, because equal targets of one sequence have similar predictions.
-fn groups(samples: &[Sample]) -> Vec<usize> {
-    let by_sequence = samples.len() >= MIN_SEQUENCE_GROUPS;
+/// if there are few sequences, the target token, because equal targets of one sequence have similar predictions. An
+/// answer is always grouped by its prompt.
+pub(super) fn groups(samples: &[Sample], quantity: Quantity) -> Vec<usize> {
+    let by_sequence = quantity != Quantity::Loss || samples.len() >= MIN_SEQUENCE_GROUPS;
     let group = |(sample, target): (usize, u32)| if by_sequence { sample } else { target as usize };
     unpadded_targets(samples).map(group).collect()
 }
 
-/// Returns the smallest mean of `gains` that is significant, given the standard errors between groups and between
-/// targets. Returns `None` if all targets are in one group.
+/// Returns the smallest mean of `gains` that is significant. Returns `None` if all targets are in one group.
 fn min_significant_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
-    let (mean, count) = (mean(gains), gains.len() as f64);
+    Some(margin(gains, groups, SIGNIFICANCE_LEVEL)?.max(MIN_GAIN))
+}
+
+/// Returns how far the mean of `values` is from its expectation at most, except with the probability `tail` on either
+/// side. Takes the larger of the standard errors between groups and between targets. Returns `None` if all targets are in
+/// one group.
+fn margin(values: &[f64], groups: &[usize], tail: f64) -> Option<f64> {
+    let (mean, count) = (mean(values), values.len() as f64);
     let mut sums = BTreeMap::<usize, f64>::new();
-    for (gain, &group) in gains.iter().zip(groups) {
-        *sums.entry(group).or_default() += gain - mean;
+    for (value, &group) in values.iter().zip(groups) {
+        *sums.entry(group).or_default() += value - mean;
     }
     let group_count = sums.len() as f64;
     if group_count < 2.0 {
@@ -152,12 +287,12 @@ fn min_significant_gain(gains: &[f64], groups: &[usize]) -> Option<f64> {
     let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
     let between = group_count / (group_count - 1.0) * squares(&mut sums.values().copied());
     // Deviations that cancel out within groups still leave the uncertainty between targets.
-    let within = count / (count - 1.0) * squares(&mut gains.iter().map(|gain| gain - mean));
+    let within = count / (count - 1.0) * squares(&mut values.iter().map(|value| value - mean));
     let error = |squares: f64, degrees: f64| {
         let distribution = StudentsT::new(0.0, 1.0, degrees).ok()?;
-        Some(distribution.inverse_cdf(1.0 - SIGNIFICANCE_LEVEL) * squares.sqrt() / count)
+        Some(distribution.inverse_cdf(1.0 - tail) * squares.sqrt() / count)
     };
-    Some(error(between, group_count - 1.0)?.max(error(within, count - 1.0)?).max(MIN_GAIN))
+    Some(error(between, group_count - 1.0)?.max(error(within, count - 1.0)?))
 }
 
 /// Returns the loss of the unigram baseline on each target of `samples`. The baseline counts the targets of the

@@ -9,7 +9,10 @@
 //! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
 //! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
-//! | `bench` | a decoder on fixed sequences, with any of its components mean-ablated |
+//! | `question` | what is explained: the loss, or the preference for an answer |
+//! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
+//! | `bench` | a decoder on fixed sequences, with any of its components ablated |
+//! | `estimates` | what ablations change, estimated from gradients (attribution patching) |
 //! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
@@ -20,6 +23,7 @@
 
 mod bench;
 mod eigenvalues;
+mod estimates;
 mod explain;
 mod explanation;
 mod gain;
@@ -28,6 +32,8 @@ mod lens;
 mod memory;
 mod pass;
 mod patching;
+mod question;
+mod repeat;
 mod sentences;
 mod stored;
 mod tuned;
@@ -41,6 +47,8 @@ pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
 pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
+pub use question::{Ablation, Prompt, Quantity, Question};
+pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl From<ResidualWriter> for Site {
 impl Site {
     /// Returns the site of an activation at a hook; `None` if it is not recorded. Activations that are not per head
     /// ignore `head`.
-    fn of(HookSite { stack, layer, point }: HookSite, head: usize) -> Option<Self> {
+    pub(super) fn of(HookSite { stack, layer, point }: HookSite, head: usize) -> Option<Self> {
         use AttentionPoint::{Key, Output, Pattern, Query, Value};
         use HookPoint::{CrossAttention, SelfAttention};
         if stack == Stack::Encoder {

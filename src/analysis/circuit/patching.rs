@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::residual_streams;
 use super::pass::{Activations, Interventions, Site, run};
+use super::question::Question;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::analysis::{MAX_HELD_WEIGHTS, Sample};
@@ -92,6 +93,26 @@ impl Pair {
             Some(Candidate { clean, corrupted, positions })
         };
         Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
+    }
+
+    /// Creates pairs from prompts and their corrupted sequences. Without a token against which the answer is compared,
+    /// this is the model's prediction on the corrupted sequence; a pair with equal answers is left out.
+    pub(super) fn of_answers<B: Backend>(
+        bench: &super::bench::Bench<B>,
+        samples: &[Sample],
+        question: &Question,
+    ) -> Vec<Self> {
+        let Some(pass) = &bench.corrupted else { return Vec::new() };
+        let predicted: Vec<i64> = pass.logits.clone().argmax(2).into_data().iter().collect();
+        let [_, time, _] = pass.logits.dims();
+        let pair = |(row, (sample, corrupted)): (usize, (&Sample, &Vec<u32>))| {
+            let at = sample.inputs.len() - 1;
+            let other = question.against.get(row).copied().unwrap_or(predicted[row * time + at] as u32);
+            let answers = [sample.targets[at], other];
+            let (clean, corrupted) = (sample.inputs.clone(), corrupted.clone());
+            (answers[0] != other).then_some(Self { clean, corrupted, answers })
+        };
+        samples.iter().zip(&question.corrupted).enumerate().filter_map(pair).collect()
     }
 
     /// Creates pairs from the candidates for which the model's argmax tokens differ. Each pair ends at the position

@@ -3,59 +3,87 @@
 use super::explanation::{CircuitGain, Component, Edge, Explanation};
 use super::kind::Kind;
 use super::patching::Patching;
+use super::question::Quantity;
+use super::repeat::{HeadOfKind, Repeated};
 use super::weights::Input;
 use crate::analysis::{HeadScores, Score};
-use crate::numbers::{counted, fixed};
+use crate::numbers::{counted, fixed, signed};
 
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
+    let mut sentences = explanation.repeated.as_ref().map(describe_repeated).unwrap_or_default();
     if let Some(reason) = &explanation.gain.no_circuit {
-        return vec![format!("No circuit is reported: {reason}.")];
+        sentences.push(format!("Nothing to explain: {reason}."));
+        return sentences;
     }
-    let mut sentences = vec![describe_circuit(explanation)];
+    sentences.push(describe_circuit(explanation));
     for component in &explanation.components {
         sentences.push(describe_component(explanation, component, scores));
         let at = (component.layer, component.head, component.cross);
         let into = |edge: &&Edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at;
-        sentences.extend(
-            explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, explanation.gain.loss)),
-        );
+        sentences
+            .extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, &explanation.gain)));
     }
     sentences.extend(explanation.views.patching.as_ref().and_then(describe_patching));
     sentences
 }
 
-fn nats(loss: f64) -> String {
-    fixed(loss, 2)
+fn rounded(value: f64) -> String {
+    fixed(value, 2)
 }
 
-/// Formats the effect of an ablation on the loss, as "raises the loss from 1.20 to 1.94".
-fn effect(loss: f64, ablated: f64) -> String {
-    let [before, after] = [loss, ablated].map(nats);
+fn percent(share: f64) -> String {
+    format!("{} %", fixed(share * 100.0, 0))
+}
+
+/// Formats the effect of an ablation, as "raises the loss from 1.20 to 1.94".
+fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
+    let ([before, after], name) = ([full, ablated].map(rounded), quantity.name());
     match before == after {
-        true => format!("leaves the loss at {before}"),
-        false if ablated > loss => format!("raises the loss from {before} to {after}"),
-        false => format!("lowers the loss from {before} to {after}"),
+        true => format!("leaves the {name} at {before}"),
+        false if ablated > full => format!("raises the {name} from {before} to {after}"),
+        false => format!("lowers the {name} from {before} to {after}"),
     }
 }
 
 fn describe_circuit(explanation: &Explanation) -> String {
-    let Explanation { components, gain: CircuitGain { baseline_of, .. }, .. } = explanation;
+    let Explanation { components, gain, .. } = explanation;
     let heads = components.iter().filter(|component| component.head.is_some()).count();
     format!(
-        "{} of {} ({}, {}) recover {:.0} % of the gain over {}: loss {} with all others mean-ablated, \
-         {} for the full model, {} for the baseline.",
+        "{} of {} ({}, {}) recover {} of the gain over {}: {} {} with all others {}, {} for the full model, {} for the \
+         baseline; with these ablated, the others recover {}.",
         components.len(),
         counted(explanation.model_components(), "component"),
         counted(heads, "head"),
         counted(components.len() - heads, "feed-forward layer"),
-        explanation.gain.gain_kept * 100.0,
-        baseline_of.name(),
-        nats(explanation.gain.loss_of_circuit),
-        nats(explanation.gain.loss),
-        nats(explanation.gain.baseline),
+        percent(gain.faithfulness),
+        gain.baseline_of.name(),
+        gain.quantity.name(),
+        rounded(gain.circuit),
+        gain.ablation.participle(),
+        rounded(gain.model),
+        rounded(gain.baseline),
+        percent(gain.complement_share),
     )
+}
+
+/// Formats the losses on both copies, and the heads of each kind.
+fn describe_repeated(Repeated { length, first_copy, second_copy, heads }: &Repeated) -> Vec<String> {
+    let [first, second] = [*first_copy, *second_copy].map(rounded);
+    let mut sentences = vec![format!(
+        "Random tokens, repeated after {length}: the loss is {first} nats on the first copy and {second} nats on the second."
+    )];
+    for kind in [Kind::Induction, Kind::PreviousToken, Kind::Duplicate] {
+        let of_kind = heads.iter().filter(|head| head.kind == kind);
+        let named: Vec<String> = of_kind
+            .map(|HeadOfKind { layer, head, weight, .. }| format!("{layer}.{head} ({})", fixed(*weight, 2)))
+            .collect();
+        let list = if named.is_empty() { "none".to_string() } else { named.join(", ") };
+        let kind = kind.name().replace('_', "-");
+        sentences.push(format!("Heads of the kind {kind}, with their attention weight: {list}."));
+    }
+    sentences
 }
 
 fn describe_component(
@@ -63,13 +91,23 @@ fn describe_component(
     component: &Component,
     scores: &[Vec<HeadScores>],
 ) -> String {
-    let Component { layer, head, cross, mean_ablated_loss, .. } = component;
-    let mut effect = effect(explanation.gain.loss, *mean_ablated_loss);
-    if effect.starts_with("lowers") {
+    let Component { layer, head, cross, ablated, interval, without, .. } = component;
+    let gain = &explanation.gain;
+    let verb = gain.ablation.verb();
+    let mut effect = effect(gain.quantity, gain.model, *ablated);
+    if let Some([low, high]) =
+        interval.map(|interval| interval.map(|change| signed(change, 2).replace('-', "−")))
+    {
+        effect += &format!(" (95 % interval of the change: {low} to {high})");
+    }
+    if gain.quantity.is_worse(gain.model, *ablated) && rounded(gain.model) != rounded(*ablated) {
         effect += ", so it makes the model worse on these sequences";
     }
+    let without = percent((without - gain.baseline) / (gain.model - gain.baseline));
+    let effect = format!("{effect}; without it, the circuit recovers {without}.");
     let Some(head) = *head else {
-        return format!("Mean-ablating the feed-forward layer of layer {layer} {effect}.");
+        let verb = verb[..1].to_uppercase() + &verb[1..];
+        return format!("{verb} the feed-forward layer of layer {layer} {effect}");
     };
     let scores = &scores[*layer][head];
     let weight = |score: Score| score.text(scores[score].unwrap_or_default());
@@ -103,7 +141,7 @@ fn describe_component(
     let behaviour =
         if behaviours.is_empty() { "is not of a known kind".to_string() } else { behaviours.join(" and ") };
     let head = after_layer([*layer, head], *cross);
-    format!("Layer {head} {behaviour}; mean-ablating it {effect}.")
+    format!("Layer {head} {behaviour}; {verb} it {effect}")
 }
 
 /// Formats the name of a head without its first word, "layer": "1 head 0" or "1 cross-attention head 0".
@@ -112,7 +150,7 @@ fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
     format!("{layer} {kind}head {head}")
 }
 
-fn describe_edge(edge: &Edge, loss: f64) -> String {
+fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
     let (input, letter) = match edge.input {
         Input::Query => ("queries", "Q"),
         Input::Key => ("keys", "K"),
@@ -125,7 +163,7 @@ fn describe_edge(edge: &Edge, loss: f64) -> String {
         after_layer(edge.from, edge.from_cross),
         fixed(edge.composition, 2),
         fixed(edge.random, 2),
-        effect(loss, edge.path_ablated_loss),
+        effect(gain.quantity, gain.model, edge.ablated),
     )
 }
 
@@ -140,8 +178,8 @@ fn describe_patching(patching: &Patching) -> Option<String> {
     Some(format!(
         "Exchanging the tokens that determine the answer {changes} the logit difference from {} to {} ({}); \
          restoring {component} of layer {layer} recovers {:.0} % of the change.",
-        nats(patching.clean),
-        nats(patching.corrupted),
+        rounded(patching.clean),
+        rounded(patching.corrupted),
         counted(patching.pairs, "pair"),
         share * 100.0
     ))
@@ -153,8 +191,11 @@ mod tests {
 
     #[test]
     fn effect_states_the_sign_of_the_change() {
-        assert_eq!(effect(1.94, 1.53), "lowers the loss from 1.94 to 1.53");
-        assert_eq!(effect(1.53, 1.94), "raises the loss from 1.53 to 1.94");
-        assert_eq!(effect(1.531, 1.534), "leaves the loss at 1.53");
+        assert_eq!(effect(Quantity::Loss, 1.94, 1.53), "lowers the loss from 1.94 to 1.53");
+        assert_eq!(effect(Quantity::Loss, 1.53, 1.94), "raises the loss from 1.53 to 1.94");
+        assert_eq!(effect(Quantity::Loss, 1.531, 1.534), "leaves the loss at 1.53");
+        let difference = Quantity::LogitDifference;
+        assert_eq!(effect(difference, 1.0, -0.5), "lowers the logit difference from 1.00 to −0.50");
+        assert_eq!(effect(difference, -1e-9, 1e-9), "leaves the logit difference at 0.00");
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::explanation::{Component, Explanation};
 use super::lens::Lens;
 use super::patching::Patching;
+use super::question::Quantity;
 use crate::Result;
 use crate::error::Error;
 use crate::files::read_json;
@@ -78,11 +79,16 @@ impl Explanation {
         let is_consistent = self.components.is_empty() == self.gain.no_circuit.is_some();
         let has_leftovers =
             self.gain.no_circuit.is_some() && (!self.edges.is_empty() || self.views.patching.is_some());
-        let has_gain = self.gain.no_circuit.is_some() || self.gain.baseline > self.gain.loss;
-        let share = (self.gain.baseline - self.gain.loss_of_circuit) / (self.gain.baseline - self.gain.loss);
-        let has_share = self.gain.no_circuit.is_some()
-            || (self.gain.gain_kept - share).abs() <= 1e-6 * share.abs().max(1.0);
-        let losses = [self.gain.loss, self.gain.baseline, self.gain.loss_of_circuit];
+        let gain = &self.gain;
+        let has_gain = gain.no_circuit.is_some() || gain.quantity.is_worse(gain.baseline, gain.model);
+        let is_share = |share: f64, value: f64| {
+            let expected = (value - gain.baseline) / (gain.model - gain.baseline);
+            (share - expected).abs() <= 1e-6 * expected.abs().max(1.0)
+        };
+        let has_shares = gain.no_circuit.is_some()
+            || is_share(gain.faithfulness, gain.circuit) && is_share(gain.complement_share, gain.complement);
+        let values = [gain.model, gain.baseline, gain.circuit, gain.complement];
+        let is_loss = gain.quantity == Quantity::Loss;
         let positions = self.basis.next.len();
         let covers_positions = |it: &super::Attribution| {
             it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
@@ -96,11 +102,15 @@ impl Explanation {
                 positions > 0 && self.basis.inputs.len() == positions,
                 "`inputs` and `next` are empty or of different lengths",
             ),
+            (
+                self.basis.positions.iter().all(|&position| position < positions),
+                "`positions` contains a position outside `inputs`",
+            ),
             (self.components.iter().all(is_component), "`components` contains a component outside the model"),
             (is_consistent && !has_leftovers, "`components` and `no_circuit` contradict each other"),
-            (has_gain, "`baseline` is not above `loss`"),
-            (has_share, "`gain_kept` does not match the losses"),
-            (losses.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
+            (has_gain, "`baseline` is not worse than `model`"),
+            (has_shares, "`faithfulness` or `complement_share` does not match the other numbers"),
+            (!is_loss || values.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
             (
                 self.edges
                     .iter()

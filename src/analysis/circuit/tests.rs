@@ -1,5 +1,7 @@
 //! Hand-set circuits, and models without a circuit.
 
+mod questions;
+
 use super::*;
 use crate::analysis::Sample;
 use crate::data::Role;
@@ -126,15 +128,12 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     assert_eq!(component(1, 0).kinds, [Kind::Induction, Kind::Copying]);
     let [edge, others @ ..] = found.edges.as_slice() else { panic!("no path was found") };
     // Without the previous token in the reader's input, the norm makes the other values larger, which lowers the loss.
-    assert!(others.iter().all(|other| other.path_ablated_loss < found.gain.loss), "{others:?}");
+    assert!(others.iter().all(|other| other.ablated < found.gain.model), "{others:?}");
     assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
     // The sender's output has seven directions, and the reader's subspace includes all of them.
     assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
-    assert!(
-        edge.composition > 2.0 * edge.random && edge.path_ablated_loss > found.gain.loss + 1.0,
-        "{edge:?}"
-    );
-    assert!((found.gain.gain_kept - 1.0).abs() < 1e-4 && found.gain.loss < 0.2, "{found:?}");
+    assert!(edge.composition > 2.0 * edge.random && edge.ablated > found.gain.model + 1.0, "{edge:?}");
+    assert!((found.gain.faithfulness - 1.0).abs() < 1e-4 && found.gain.model < 0.2, "{found:?}");
     let patching = found.views.patching.as_ref().unwrap();
     // The exchange changes the copied token, not the position it is copied from.
     assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
@@ -150,6 +149,17 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     );
     let path = "Layer 1 head 0 reads the output of layer 0 head 1 through its keys";
     assert!(found.sentences.iter().any(|sentence| sentence.starts_with(path)), "{:?}", found.sentences);
+}
+
+#[test]
+fn circuits_among_many_components_are_found_by_gradients() {
+    let mut model = silent(8);
+    set_head(&mut model, [2, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
+    set_head(&mut model, [5, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
+    let found = explained_on(model, &[3, 5]);
+    let heads: Vec<_> = found.components.iter().map(|it| (it.layer, it.head)).collect();
+    assert_eq!(heads, [(5, Some(0)), (2, Some(1))], "{:?}", found.sentences);
+    assert!((found.gain.faithfulness - 1.0).abs() < 1e-4 && found.components[0].interval.is_some(), "{found:?}");
 }
 
 #[test]
@@ -256,10 +266,10 @@ fn with_harmful_head(strength: f32) -> Decoder<B> {
 #[test]
 fn harmful_components_are_kept_and_reported() {
     let found = explained_on(with_harmful_head(0.95), &[3, 5]);
-    assert!((found.gain.gain_kept - 1.0).abs() <= 0.05, "neither more nor less: {:?}", found.sentences);
+    assert!((found.gain.faithfulness - 1.0).abs() <= 0.05, "neither more nor less: {:?}", found.sentences);
     let harmful = found.components.iter().find(|it| (it.layer, it.head) == (1, Some(1)));
     let harmful = harmful.unwrap_or_else(|| panic!("the harmful head is missing: {:?}", found.sentences));
-    assert!(harmful.mean_ablated_loss < found.gain.loss - 0.1, "{harmful:?}");
+    assert!(harmful.ablated < found.gain.model - 0.1, "{harmful:?}");
     let sentence = found.sentences.iter().find(|it| it.starts_with("Layer 1 head 1")).unwrap();
     assert!(
         sentence.contains("lowers the loss from") && sentence.contains("makes the model worse"),

@@ -22,13 +22,13 @@ fn damaged_explanations_are_refused_or_drawn() {
     };
     draw(&read(&original).unwrap());
     for (key, edited, problem) in
-        [("gain_kept", 0.5, "does not match the losses"), ("loss_of_circuit", -1.0, "loss is negative")]
+        [("faithfulness", 0.5, "does not match"), ("circuit", -1.0, "loss is negative")]
     {
         let mut value = original.clone();
         value[key] = edited.into();
-        if key == "loss_of_circuit" {
-            let [loss, baseline] = ["loss", "baseline"].map(|key| original[key].as_f64().unwrap());
-            value["gain_kept"] = ((baseline - edited) / (baseline - loss)).into();
+        if key == "circuit" {
+            let [loss, baseline] = ["model", "baseline"].map(|key| original[key].as_f64().unwrap());
+            value["faithfulness"] = ((baseline - edited) / (baseline - loss)).into();
         }
         let error = read(&value).unwrap_err().to_string();
         assert!(error.contains(problem), "{key}: {error}");

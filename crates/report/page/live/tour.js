@@ -23,7 +23,7 @@ const MIN_IMPORTANCE = 0.01;
  * layer.
  */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, cross, mean_ablated_loss: ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_IMPORTANCE);
+  const heads = (data.circuit?.components ?? []).filter(({ head, cross, ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_IMPORTANCE);
   return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
 }
 
@@ -80,10 +80,10 @@ function tourSteps(component, sequence, example) {
       ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
       : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
     { input: plain, show: view, target: "explorer", text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
-    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, target: "try", text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.mean_ablated_loss)}.`] },
+    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, target: "try", text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
     edge
-      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, target: "explorer", text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.path_ablated_loss)}.`] }
-      : { input: plain, show: view, target: "explorer", text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.mean_ablated_loss)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
+      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, target: "explorer", text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`] }
+      : { input: plain, show: view, target: "explorer", text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
     { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, target: "try", text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
   ];
 }

@@ -1,0 +1,171 @@
+//! The question that an explanation answers: how a model predicts its targets, or why it prefers an answer.
+
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use super::pass::{Interventions, run};
+use crate::analysis::Sample;
+use crate::data::Role;
+use crate::model::{Decoder, Inputs};
+use crate::numbers::counted;
+use crate::{Error, Result};
+
+/// The quantity that an explanation is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// The mean loss over the targets, in nats per token.
+    #[default]
+    Loss,
+    /// The log-probability of the answer, in nats.
+    LogProbability,
+    /// The logit of the answer minus the logit of another token.
+    LogitDifference,
+}
+
+impl Quantity {
+    /// Returns the quantity's name as used in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::LogProbability => "log-probability of the answer",
+            Self::LogitDifference => "logit difference",
+        }
+    }
+
+    /// Returns the unit of the quantity.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Loss | Self::LogProbability => "nats",
+            Self::LogitDifference => "logits",
+        }
+    }
+
+    /// Returns true if `value` is worse than `other`.
+    pub fn is_worse(self, value: f64, other: f64) -> bool {
+        match self {
+            Self::Loss => value > other,
+            Self::LogProbability | Self::LogitDifference => value < other,
+        }
+    }
+}
+
+/// What the output of an ablated component is replaced by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ablation {
+    /// Its mean over sequences or positions.
+    #[default]
+    Mean,
+    /// Its output on the corrupted sequence (resample ablation: Chan et al., 2022, "Causal Scrubbing").
+    Resample,
+}
+
+impl Ablation {
+    /// Returns the present participle of the ablation, such as "mean-ablating".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Mean => "mean-ablating",
+            Self::Resample => "resampling",
+        }
+    }
+
+    /// Returns the past participle of the ablation, such as "mean-ablated".
+    pub fn participle(self) -> &'static str {
+        match self {
+            Self::Mean => "mean-ablated",
+            Self::Resample => "resampled from the corrupted sequence",
+        }
+    }
+}
+
+/// A question about the targets of sequences. By default, it asks for the loss, with mean ablation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Question {
+    /// True if the targets are answers to explain; false if the loss on them is explained.
+    pub of_answers: bool,
+    /// For each sequence, the token whose logit is subtracted from the answer's. Empty: the log-probability of the
+    /// answer is explained.
+    pub against: Vec<u32>,
+    /// For each sequence, a corrupted sequence of the same length. Empty: mean ablation.
+    pub corrupted: Vec<Vec<u32>>,
+}
+
+impl Question {
+    /// Returns the quantity in question.
+    pub fn quantity(&self) -> Quantity {
+        match (self.of_answers, self.against.is_empty()) {
+            (false, _) => Quantity::Loss,
+            (true, true) => Quantity::LogProbability,
+            (true, false) => Quantity::LogitDifference,
+        }
+    }
+
+    /// Returns the ablation that answers the question.
+    pub fn ablation(&self) -> Ablation {
+        if self.corrupted.is_empty() { Ablation::Mean } else { Ablation::Resample }
+    }
+}
+
+/// A prompt with a question about the token that follows one of its tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The tokens up to the one that the answer follows.
+    pub tokens: Vec<u32>,
+    /// The answer; `None` for the model's prediction.
+    pub answer: Option<u32>,
+    /// The token that the answer is compared with.
+    pub against: Option<u32>,
+    /// A corrupted prompt of the same length.
+    pub corrupted: Option<Vec<u32>>,
+}
+
+impl Question {
+    /// Returns the sequences and the question of prompts. Either all prompts have a token to compare with or none, and so
+    /// for the corrupted prompt.
+    ///
+    /// # Errors
+    /// Returns an error if the prompts differ in what they have, if a corrupted prompt differs in length, or if the model
+    /// cannot read a prompt.
+    pub fn of_prompts<B: Backend>(
+        model: &Decoder<B>,
+        prompts: &[Prompt],
+        device: &B::Device,
+    ) -> Result<(Vec<Sample>, Self)> {
+        let all = |values: Vec<Option<_>>, what| match values.iter().flatten().count() {
+            0 => Ok(Vec::new()),
+            count if count == prompts.len() => Ok(values.into_iter().flatten().collect()),
+            count => Err(Error::Input(format!(
+                "{count} of {} have {what}; give it for all or for none",
+                counted(prompts.len(), "prompt")
+            ))),
+        };
+        let against = prompts.iter().map(|prompt| prompt.against.map(|token| vec![token])).collect();
+        let against = all(against, "a token to compare with")?.concat();
+        let corrupted =
+            all(prompts.iter().map(|prompt| prompt.corrupted.clone()).collect(), "a corrupted prompt")?;
+        let sample = |prompt: &Prompt| {
+            let answer = match prompt.answer {
+                Some(answer) => answer,
+                None => prediction(model, &prompt.tokens, device)?,
+            };
+            let mut roles = vec![Role::Padding; prompt.tokens.len()];
+            if let Some(last) = roles.last_mut() {
+                *last = Role::Unknown;
+            }
+            let targets = prompt.tokens[1..].iter().copied().chain([answer]).collect();
+            Ok(Sample { inputs: prompt.tokens.clone(), targets, roles, source: None, documents: None })
+        };
+        let samples = prompts.iter().map(sample).collect::<Result<_>>()?;
+        Ok((samples, Self { of_answers: true, against, corrupted }))
+    }
+}
+
+/// Returns the model's argmax token after `tokens`.
+fn prediction<B: Backend>(model: &Decoder<B>, tokens: &[u32], device: &B::Device) -> Result<u32> {
+    let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
+    let ids = Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), device);
+    let logits = run(model, Inputs::tokens(ids), &[], &Interventions::default())?.logits;
+    let last = logits.narrow(1, tokens.len() - 1, 1).argmax(2);
+    Ok(last.into_data().iter::<i64>().next().unwrap_or(0) as u32)
+}

@@ -1,0 +1,108 @@
+//! The standard probe for induction heads: random tokens, repeated once (Olsson et al., 2022, arXiv 2209.11895). A model
+//! can predict the second copy only from the first.
+
+use burn::tensor::backend::Backend;
+use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
+
+use super::bench::{Bench, mean};
+use super::kind::Kind;
+use crate::analysis::view::floats;
+use crate::analysis::{HeadScores, Sample, Score};
+use crate::data::seed::{Purpose, generator};
+use crate::data::{Role, Vocabulary};
+use crate::ops;
+
+/// The number of sequences, which is enough for a standard error between them.
+const SEQUENCES: usize = 8;
+/// The minimum weight of the heads that are listed, and their maximum number per kind.
+const MIN_WEIGHT: f64 = 0.2;
+const MAX_HEADS: usize = 10;
+
+/// Returns sequences of `length` distinct random tokens that are repeated once. Only the targets in the second copy count.
+/// `None` if the vocabulary has fewer tokens.
+pub fn repeated_sequences(vocabulary: &Vocabulary, length: usize, seed: u64) -> Option<Vec<Sample>> {
+    let [begin, _] = vocabulary.added_tokens();
+    let end = vocabulary.end();
+    let is_plain = |id: &u32| !vocabulary.is_special(*id) && Some(*id) != end && !begin.contains(id);
+    let plain: Vec<u32> = (0..vocabulary.size() as u32).filter(is_plain).collect();
+    let sequence = |index: usize| {
+        let mut tokens = plain.clone();
+        let mut random = generator(seed, Purpose::Probe, [index as u64, 0]);
+        let (copy, _) = tokens.partial_shuffle(&mut random, length);
+        let tokens = [begin, &*copy, &*copy].concat();
+        let time = tokens.len() - 1;
+        let role = |at: usize| if at < begin.len() + length { Role::Padding } else { Role::Determined };
+        Sample {
+            inputs: tokens[..time].to_vec(),
+            targets: tokens[1..].to_vec(),
+            roles: (0..time).map(role).collect(),
+            source: None,
+            documents: None,
+        }
+    };
+    (plain.len() >= length).then(|| (0..SEQUENCES).map(sequence).collect())
+}
+
+/// A head that attends as one of the kinds that a repetition reveals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeadOfKind {
+    /// The kind.
+    pub kind: Kind,
+    /// The layer, counted from 0.
+    pub layer: usize,
+    /// The head, counted from 0.
+    pub head: usize,
+    /// The attention weight on the targets of the kind, averaged over queries.
+    pub weight: f64,
+}
+
+/// The results of a model on repeated random tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// The number of tokens in each copy.
+    pub length: usize,
+    /// The mean loss on the targets in the first copy, in nats.
+    pub first_copy: f64,
+    /// The mean loss on the targets in the second copy after its first token, in nats.
+    pub second_copy: f64,
+    /// The heads with the largest weights, by kind.
+    pub heads: Vec<HeadOfKind>,
+}
+
+impl Repeated {
+    /// Returns the losses and the heads on sequences from [`repeated_sequences`].
+    pub(super) fn new<B: Backend>(bench: &Bench<B>, scores: &[Vec<HeadScores>], length: usize) -> Self {
+        let [_, time] = bench.batch.targets.dims();
+        let losses =
+            floats(ops::token_scores(bench.full.logits.clone(), bench.batch.targets.clone(), None).losses);
+        // The targets of the second copy, after its first token, are the last ones.
+        let is_second = |index: &usize| index % time > time - length;
+        let of = |is: &dyn Fn(&usize) -> bool| {
+            mean(&(0..losses.len()).filter(is).map(|index| f64::from(losses[index])).collect::<Vec<_>>())
+        };
+        let mut heads = Vec::new();
+        let kinds = [
+            (Kind::Induction, Score::Induction),
+            (Kind::PreviousToken, Score::Previous),
+            (Kind::Duplicate, Score::Duplicate),
+        ];
+        for (kind, score) in kinds {
+            let of_layer = |(layer, of_heads): (usize, &Vec<HeadScores>)| {
+                let weights = of_heads.iter().enumerate();
+                let weights = weights.map(|(head, scores)| (head, scores[score].unwrap_or_default()));
+                weights.map(|(head, weight)| HeadOfKind { kind, layer, head, weight }).collect::<Vec<_>>()
+            };
+            let mut found: Vec<HeadOfKind> = scores.iter().enumerate().flat_map(of_layer).collect();
+            found.retain(|head| head.weight >= MIN_WEIGHT);
+            found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+            heads.extend(found.into_iter().take(MAX_HEADS));
+        }
+        Self {
+            length,
+            first_copy: of(&|index| index % time + length < time),
+            second_copy: of(&is_second),
+            heads,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Questions about the answers of hand-set circuits, and of untrained models.
+
+use super::*;
+
+fn induction() -> Decoder<B> {
+    let mut model = silent(2);
+    set_head(&mut model, [0, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
+    set_head(&mut model, [1, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
+    model
+}
+
+fn asked(model: Decoder<B>, prompts: &[Prompt]) -> Explanation {
+    let (samples, question) = Question::of_prompts(&model, prompts, &Default::default()).unwrap();
+    let origin = Origin { question, ..Origin::default() };
+    explain(&Model::Decoder(model), &samples, origin, &Default::default()).unwrap()
+}
+
+/// Returns a prompt whose second token recurs at its end, and whose corrupted version exchanges it.
+fn prompt(between: &[u32], against: Option<u32>) -> Prompt {
+    let tokens = |first, last| [&[6, first, 1], between, &[last, 3, 0]].concat();
+    Prompt { tokens: tokens(0, 2), answer: Some(1), against, corrupted: Some(tokens(2, 0)) }
+}
+
+fn heads(found: &Explanation) -> Vec<(usize, Option<usize>)> {
+    let mut heads: Vec<_> = found.components.iter().map(|it| (it.layer, it.head)).collect();
+    heads.sort_unstable();
+    heads
+}
+
+#[test]
+fn a_preference_is_explained_by_resampling() {
+    let found = asked(induction(), &[prompt(&[], Some(3)), prompt(&[4, 5], Some(3))]);
+    let gain = &found.gain;
+    assert_eq!((gain.quantity, gain.ablation), (Quantity::LogitDifference, Ablation::Resample));
+    assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
+    assert!(
+        gain.model > 1.0 && gain.baseline < -1.0,
+        "the corrupted prompts have the other answer: {gain:?}"
+    );
+    assert!((gain.faithfulness - 1.0).abs() < 1e-3 && gain.complement_share.abs() < 1e-3, "{gain:?}");
+    for component in &found.components {
+        let [low, high] = component.interval.unwrap();
+        let change = component.ablated - gain.model;
+        assert!(low <= change && change <= high && high < 0.0, "{component:?}");
+        assert!(component.without < gain.model - 1.0, "{component:?}");
+    }
+    let patching = found.views.patching.as_ref().unwrap();
+    assert_eq!(patching.pairs, 2);
+    assert!(found.sentences.iter().any(|it| it.contains("lowers the logit difference from")));
+}
+
+#[test]
+fn padding_does_not_change_the_answer_of_a_prompt() {
+    let [short, long] = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
+    let value = |prompts: &[Prompt]| {
+        let found = asked(induction(), prompts);
+        [found.gain.model, found.gain.baseline, found.gain.circuit]
+    };
+    let (both, alone) = (value(&[short.clone(), long.clone()]), [value(&[short]), value(&[long])]);
+    for (at, both) in both.into_iter().enumerate() {
+        assert!((both - (alone[0][at] + alone[1][at]) / 2.0).abs() < 1e-5, "{at}: {both} {alone:?}");
+    }
+}
+
+#[test]
+fn a_log_probability_is_explained_by_mean_ablation() {
+    let prompt = Prompt { corrupted: None, answer: None, ..prompt(&[4, 5], None) };
+    let found = asked(induction(), &[prompt]);
+    assert_eq!(found.basis.next.last(), Some(&1), "the answer is the model's prediction");
+    assert_eq!((found.gain.quantity, found.gain.ablation), (Quantity::LogProbability, Ablation::Mean));
+    assert!(heads(&found).contains(&(1, Some(0))), "{:?}", found.sentences);
+    assert!((found.gain.model + found.views.lens.loss[2]).abs() < 1e-5);
+    assert!(found.components.iter().all(|it| it.interval.is_none()), "a single prompt has no interval");
+}
+
+#[test]
+fn an_answer_that_the_model_does_not_prefer_is_not_explained() {
+    let exchanged = Prompt { answer: Some(3), ..prompt(&[], Some(1)) };
+    let reason = asked(induction(), &[exchanged]).gain.no_circuit.unwrap();
+    assert!(reason.contains("may be due to chance"), "{reason}");
+    // The prompt decides the answer, but not between these tokens.
+    let equal = Prompt { against: Some(3), corrupted: Some(vec![6, 0, 1, 4, 3, 0]), ..prompt(&[], None) };
+    let reason = asked(induction(), &[equal]).gain.no_circuit.unwrap();
+    assert!(reason.contains("a difference of 0.5 logits"), "{reason}");
+}
+
+#[test]
+fn answers_of_untrained_weights_are_not_explained() {
+    for seed in 0..100 {
+        let Model::Decoder(model) = randomly_initialised(seed) else { panic!("a decoder") };
+        for (tokens, against) in
+            [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6], None)]
+        {
+            let prompt = Prompt { tokens, answer: None, against, corrupted: None };
+            let found = asked(model.clone(), &[prompt]);
+            assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
+        }
+    }
+}
+
+#[test]
+fn prompts_differing_in_their_parts_are_refused() {
+    let [with, without] = [prompt(&[], Some(3)), prompt(&[], None)];
+    let error = Question::of_prompts(&induction(), &[with, without], &Default::default()).unwrap_err();
+    assert_eq!(error.to_string(), "1 of 2 prompts have a token to compare with; give it for all or for none");
+}
+
+#[test]
+fn repeated_tokens_reveal_the_induction_head() {
+    let vocabulary = crate::data::Vocabulary::integers(VOCAB, &[]);
+    assert!(repeated_sequences(&vocabulary, VOCAB + 1, 0).is_none());
+    let samples = repeated_sequences(&vocabulary, 5, 0).unwrap();
+    assert_eq!(samples, repeated_sequences(&vocabulary, 5, 0).unwrap());
+    for sample in &samples {
+        assert_eq!(sample.inputs[..4], sample.inputs[5..]);
+        assert_eq!(counted_targets(sample), sample.inputs[1..5]);
+    }
+    let origin = Origin { repeated: Some(5), ..Origin::default() };
+    let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
+    let repeated = found.repeated.as_ref().unwrap();
+    assert!(repeated.second_copy < repeated.first_copy - 1.0, "{repeated:?}");
+    let of = |kind| repeated.heads.iter().find(|head| head.kind == kind).map(|head| (head.layer, head.head));
+    assert_eq!((of(Kind::Induction), of(Kind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
+    assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
+}
+
+fn counted_targets(sample: &Sample) -> Vec<u32> {
+    let targets = sample.targets.iter().zip(&sample.roles);
+    targets.filter(|(_, role)| **role != Role::Padding).map(|(&target, _)| target).collect()
+}

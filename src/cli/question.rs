@@ -1,0 +1,241 @@
+//! Options that ask about one prediction of a model: a prompt, an answer, and what it is compared with.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::prompt;
+use crate::analysis::circuit::Prompt;
+use crate::data::{Vocabulary, excerpt};
+use crate::error::{Error, Result};
+use crate::files::Text;
+
+/// The maximum number of tokens that an error shows.
+const MAX_SHOWN: usize = 24;
+
+/// A question about one prediction of the model.
+#[derive(Debug, clap::Args)]
+pub struct QuestionArgs {
+    /// Explains the prediction at one token of the text: last, its position from 0, or the token itself (its last
+    /// occurrence).
+    #[arg(long, value_name = "TOKEN", requires = "given", allow_hyphen_values = true)]
+    target: Option<String>,
+    /// The predicted token to explain: its log-probability or, with --against, its logit. [default: the next token of
+    /// the text, or else the token that the model predicts]
+    #[arg(long, value_name = "TOKEN", requires = "given", allow_hyphen_values = true)]
+    answer: Option<String>,
+    /// Explains the logit of the answer minus the logit of this token.
+    #[arg(long, value_name = "TOKEN", requires = "given", allow_hyphen_values = true)]
+    against: Option<String>,
+    /// A corrupted text of the same number of tokens: ablated components take their outputs on it instead of their mean.
+    #[arg(long, value_name = "TEXT", requires = "given", allow_hyphen_values = true)]
+    corrupt: Option<String>,
+    /// Explains many predictions at once: a file of JSON objects, one per line, with text and, as the options of the same
+    /// name, target, answer, against and corrupt.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["given", "target", "answer", "against", "corrupt"])]
+    prompts: Option<PathBuf>,
+}
+
+/// A line of a file of prompts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    text: String,
+    target: Option<serde_json::Value>,
+    answer: Option<String>,
+    against: Option<String>,
+    corrupt: Option<String>,
+}
+
+/// The texts of a prompt.
+struct Parts<'a> {
+    target: Option<&'a str>,
+    answer: Option<&'a str>,
+    against: Option<&'a str>,
+    corrupt: Option<&'a str>,
+}
+
+impl QuestionArgs {
+    /// Returns true if a file of prompts is given.
+    pub fn has_prompts(&self) -> bool {
+        self.prompts.is_some()
+    }
+
+    /// Returns the prompts of the question about a text with these `tokens`, or of the file of prompts, and the question
+    /// as a sentence; `None` if the options ask no question.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, if the target is not in the text, if an answer is not one token, or if
+    /// the corrupted text has another number of tokens.
+    pub fn prompts(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<Option<(Vec<Prompt>, String)>> {
+        if let Some(path) = &self.prompts {
+            let prompts = read_prompts(path, vocabulary)?;
+            let question = match &prompts[..] {
+                [prompt] => question(prompt, vocabulary),
+                prompts => format!(
+                    "Question: the answers of {} prompts, such as: {}",
+                    prompts.len(),
+                    question(&prompts[0], vocabulary)
+                ),
+            };
+            return Ok(Some((prompts, question)));
+        }
+        let Self { target, answer, against, corrupt, .. } = self;
+        if [target, answer, against, corrupt].into_iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let parts = Parts {
+            target: target.as_deref(),
+            answer: answer.as_deref(),
+            against: against.as_deref(),
+            corrupt: corrupt.as_deref(),
+        };
+        let prompt = parts.prompt(tokens, vocabulary).map_err(Error::Input)?;
+        let question = question(&prompt, vocabulary);
+        Ok(Some((vec![prompt], question)))
+    }
+}
+
+/// Returns the question about a prompt as a sentence.
+fn question(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
+    let token = |id: u32| format!("`{}` (id {id})", vocabulary.token(id));
+    let answer = prompt.answer.map_or("the predicted token".to_string(), token);
+    let against = prompt.against.map(|id| format!(" and not {}", token(id))).unwrap_or_default();
+    let position = prompt.tokens.len() - 1;
+    format!(
+        "Question: why {answer}{against} after {} at position {position}?",
+        token(prompt.tokens[position])
+    )
+}
+
+/// Reads the prompts of a file of JSON objects.
+fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Prompt>> {
+    let text = Text::open(path)?.read_to_string()?;
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let prompt = |(line, number): (&str, usize)| {
+        let failed = |problem: String| Error::in_file(path, Some(number), None, problem);
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            failed(format!(
+                "is not a prompt: {error}; write an object with text, answer, against and corrupt"
+            ))
+        })?;
+        let tokens = prompt::encode(vocabulary, &line.text).map_err(|error| failed(error.to_string()))?;
+        let target = line.target.map(|target| match target {
+            serde_json::Value::String(text) => text,
+            other => other.to_string(),
+        });
+        let parts = Parts {
+            target: target.as_deref(),
+            answer: line.answer.as_deref(),
+            against: line.against.as_deref(),
+            corrupt: line.corrupt.as_deref(),
+        };
+        parts.prompt(&tokens, vocabulary).map_err(failed)
+    };
+    let prompts = lines.map(prompt).collect::<Result<Vec<_>>>()?;
+    match prompts.is_empty() {
+        true => Err(Error::file(path, "has no prompts; write one JSON object per line")),
+        false => Ok(prompts),
+    }
+}
+
+impl Parts<'_> {
+    /// Returns the prompt, or the problem with its parts.
+    fn prompt(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<Prompt, String> {
+        if tokens.is_empty() {
+            return Err("the text is empty; pass at least one token".to_string());
+        }
+        let position = self.position(tokens, vocabulary)?;
+        let token =
+            |name: &str, text: Option<&str>| text.map(|text| one_token(name, text, vocabulary)).transpose();
+        let answer = token("answer", self.answer)?.or(tokens.get(position + 1).copied());
+        let against = token("against", self.against)?;
+        if answer.is_some() && answer == against {
+            return Err(
+                "the answer and the token that it is compared with are the same; pass two tokens".into()
+            );
+        }
+        let corrupted =
+            self.corrupt.map(|text| corrupted(text, (tokens, position), vocabulary)).transpose()?;
+        Ok(Prompt { tokens: tokens[..=position].to_vec(), answer, against, corrupted })
+    }
+
+    /// Returns the position of the token that the answer follows.
+    fn position(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<usize, String> {
+        let last = tokens.len() - 1;
+        let target = match self.target {
+            None | Some("last") => return Ok(last),
+            Some(target) => target,
+        };
+        if let Ok(position) = target.parse::<usize>() {
+            return match position <= last {
+                true => Ok(position),
+                false => Err(format!(
+                    "target: position {position} is outside the text of {}, whose positions are 0 to {last}",
+                    crate::numbers::counted(tokens.len(), "token")
+                )),
+            };
+        }
+        let is_target = |id: &u32| vocabulary.token(*id) == target || vocabulary.piece(*id) == target;
+        tokens.iter().rposition(is_target).ok_or_else(|| {
+            format!(
+                "target: `{}` is not a token of the text, whose tokens are {}; pass one of them, or its position",
+                excerpt(target),
+                shown(tokens, vocabulary)
+            )
+        })
+    }
+}
+
+/// Returns the tokens of a text for an error.
+fn shown(tokens: &[u32], vocabulary: &Vocabulary) -> String {
+    let shown = tokens.iter().take(MAX_SHOWN).map(|&id| format!("`{}`", vocabulary.token(id)));
+    let more = if tokens.len() > MAX_SHOWN { " ..." } else { "" };
+    shown.collect::<Vec<_>>().join(" ") + more
+}
+
+/// Returns the id of an answer, or the problem if it is not one token.
+fn one_token(name: &str, text: &str, vocabulary: &Vocabulary) -> Result<u32, String> {
+    let ids = prompt::encode_part(vocabulary, text).map_err(|error| error.to_string())?;
+    if let [id] = ids[..] {
+        return Ok(id);
+    }
+    let spaced = vocabulary.encode(&format!(" {text}")).ok().filter(|ids| ids.len() == 1);
+    let hint = match spaced {
+        Some(_) => format!("; did you mean `{}`, with a space?", excerpt(&format!(" {text}"))),
+        None => "; pass one of its tokens".to_string(),
+    };
+    let listed: Vec<String> =
+        ids.iter().take(MAX_SHOWN).map(|&id| format!("`{}` (id {id})", vocabulary.token(id))).collect();
+    Err(format!(
+        "{name}: `{}` must be one token, but has {}: {}{hint}",
+        excerpt(text),
+        ids.len(),
+        listed.join(" ")
+    ))
+}
+
+/// Returns the corrupted tokens up to the target, or the problem if the texts do not match.
+fn corrupted(
+    text: &str,
+    (tokens, position): (&[u32], usize),
+    vocabulary: &Vocabulary,
+) -> Result<Vec<u32>, String> {
+    let corrupted = prompt::encode(vocabulary, text).map_err(|error| error.to_string())?;
+    if corrupted.len() != tokens.len() {
+        return Err(format!(
+            "corrupt: the corrupted text has {} tokens, but the text has {}; write both with the same number of tokens: {} \
+             and {}",
+            corrupted.len(),
+            tokens.len(),
+            shown(&corrupted, vocabulary),
+            shown(tokens, vocabulary)
+        ));
+    }
+    match corrupted[..=position] == tokens[..=position] {
+        true => Err(format!(
+            "corrupt: the corrupted text equals the text up to the target at position {position}; change a token before it"
+        )),
+        false => Ok(corrupted[..=position].to_vec()),
+    }
+}
