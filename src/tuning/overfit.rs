@@ -205,12 +205,14 @@ fn targets(batch: &Batch) -> usize {
     batch.roles.iter().filter(|&&role| role != Role::Padding).count()
 }
 
-/// Returns the first sequences of the training set. In long sequences, only the beginning has targets.
+/// Returns the first sequences of the training set. In long sequences, only the first targets that count are kept.
 fn first_batch(dataset: &Dataset, targets: usize, sequences: usize) -> Batch {
     let rows = (targets / dataset.train.time().max(1)).clamp(1, sequences);
     let mut batch = dataset.train.batches(rows).next().expect("a set has a sequence");
-    let (time, kept) = (batch.time, batch.time.min(targets));
-    batch.roles.chunks_mut(time).for_each(|row| row[kept..].fill(Role::Padding));
+    for row in batch.roles.chunks_mut(batch.time) {
+        let counted = row.iter_mut().filter(|role| **role != Role::Padding);
+        counted.skip(targets).for_each(|role| *role = Role::Padding);
+    }
     batch
 }
 
@@ -272,6 +274,23 @@ mod tests {
         let found = checked(&[healthy]).unwrap().unwrap();
         assert!(found.reached < found.least + MAX_GAP && found.first > 1.5, "{found:?}");
         assert_eq!((found.sequences, found.targets), (8, 96));
+    }
+
+    #[test]
+    fn targets_after_a_long_prompt_are_kept() {
+        let pair = |row: usize| {
+            let prompt = "ab".repeat(200 + row);
+            format!("{{\"prompt\": \"{prompt}\", \"completion\": \"{}\"}}\n", ["a", "b"][row % 2])
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pairs.jsonl");
+        std::fs::write(&path, (0..40).map(pair).collect::<String>()).unwrap();
+        let path = format!("data.path={}", path.display());
+        let config = small(&[&path, "data.source=table", "data.tokens=characters"]).unwrap();
+        let dataset = dataset(&config).unwrap();
+        let batch = first_batch(&dataset, BATCH_TARGETS, MAX_BATCH_SEQUENCES);
+        assert!(batch.time > 400 && targets(&batch) > 0, "{} positions", batch.time);
+        check_labels(&dataset, &batch).unwrap();
     }
 
     #[test]

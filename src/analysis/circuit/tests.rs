@@ -158,8 +158,11 @@ fn circuits_among_many_components_are_found_by_gradients() {
     set_head(&mut model, [5, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
     let found = explained_on(model, &[3, 5]);
     let heads: Vec<_> = found.components.iter().map(|it| (it.layer, it.head)).collect();
-    assert_eq!(heads, [(5, Some(0)), (2, Some(1))], "{:?}", found.sentences);
-    assert!((found.gain.faithfulness - 1.0).abs() < 1e-4 && found.components[0].interval.is_some(), "{found:?}");
+    assert_eq!(heads, [(2, Some(1)), (5, Some(0))], "{:?}", found.sentences);
+    assert!(
+        (found.gain.faithfulness - 1.0).abs() < 1e-4 && found.components[0].interval.is_some(),
+        "{found:?}"
+    );
 }
 
 #[test]

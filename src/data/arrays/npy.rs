@@ -86,7 +86,10 @@ fn integer(path: &Path, descr: &str) -> Result<Integer> {
             refused(&format!("floats (float{bits})"), remedy)
         }
         ("c", _) => refused("complex numbers", "save integers"),
-        ("O", _) => refused("Python objects", "save integers, for example with `astype(numpy.uint32)`"),
+        ("O", _) => {
+            let remedy = "save integers as `numpy.uint32`, texts as a text file, and lists as JSON Lines";
+            refused("Python objects", remedy)
+        }
         ("U" | "S", _) => refused("strings", "write them as a text file or a table"),
         ("M" | "m", _) => refused("dates or durations", "save integers"),
         _ => refused(&format!("`{code}`"), "save integers"),

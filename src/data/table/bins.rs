@@ -173,13 +173,14 @@ impl Table<'_> {
             let other = texts.iter().filter(|(text, _)| !is_number(text)).min_by_key(|(_, id)| **id);
             let (text, id) = other.map_or((String::new(), 0), |(text, id)| (excerpt(text), *id));
             let position = self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0);
-            let line = self.rows.iter().find(|(_, ids)| ids.contains(&position)).map(|(line, _)| *line);
-            let place = match line {
-                Some(_) => String::new(),
-                None => format!(" (value {} of the column)", position + 1),
+            let row = self.rows.iter().find(|(_, ids)| ids.contains(&position));
+            let line = row.map(|(line, _)| *line).or(self.seen.first_lines.get(id as usize).copied());
+            let place = match row {
+                Some((_, ids)) if ids.len() > 1 => format!("value {}: ", position - ids.start + 1),
+                _ => String::new(),
             };
             let problem = format!(
-                "`{text}`{place} is not a number like the others, but `data.bins` reads numbers; remove the row, write all \
+                "{place}`{text}` is not a number like the others, but `data.bins` reads numbers; remove the row, write all \
                  numbers of the column alike, or set `data.column` to a column of numbers"
             );
             return Err(self.problem(line, problem));

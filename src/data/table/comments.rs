@@ -20,7 +20,7 @@ impl Table<'_> {
         let comments = match &self.config.comment {
             Comment::None => return text,
             Comment::Of(beginning) => {
-                let lines = text.lines().enumerate().filter(|(_, line)| line.starts_with(beginning));
+                let lines = unquoted_lines(&text).filter(|(_, line)| line.starts_with(beginning));
                 lines.map(|(index, _)| index).collect()
             }
             Comment::Auto => self.inferred_comments(&text).unwrap_or_default(),
@@ -86,16 +86,32 @@ impl Table<'_> {
     }
 }
 
+/// Iterates over the lines that do not begin within quotes, with their indices. A quote opens only at the beginning of a
+/// value, and not in a line that begins with `#`, which may be a comment.
+pub(super) fn unquoted_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_quoted = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let begins_outside = !is_quoted;
+        if begins_outside && line.starts_with(SIGN) {
+            return true;
+        }
+        let mut before = ',';
+        for character in line.chars() {
+            is_quoted = match (character, is_quoted) {
+                // A second quote within quotes stands for one.
+                ('"', false) => ",;\t| \"".contains(before),
+                ('"', true) => false,
+                (_, is_quoted) => is_quoted,
+            };
+            before = character;
+        }
+        begins_outside
+    })
+}
+
 /// Returns the lines that begin with `#` outside quotes, with their indices; none if all lines do.
 fn signed_lines(text: &str) -> Vec<(usize, &str)> {
-    let (mut signed, mut is_quoted, mut has_others) = (Vec::new(), false, false);
-    for (index, line) in text.lines().enumerate() {
-        if line.starts_with(SIGN) && !is_quoted {
-            signed.push((index, line));
-            continue;
-        }
-        has_others |= !line.trim().is_empty();
-        is_quoted ^= line.matches('"').count() % 2 == 1;
-    }
-    if has_others { signed } else { Vec::new() }
+    let (signed, others): (Vec<_>, Vec<_>) =
+        unquoted_lines(text).partition(|(_, line)| line.starts_with(SIGN));
+    if others.iter().any(|(_, line)| !line.trim().is_empty()) { signed } else { Vec::new() }
 }

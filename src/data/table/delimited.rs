@@ -8,6 +8,7 @@ use super::no_data::{self, Names};
 use super::texts::TextSample;
 use super::{Line, Row, Table, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
+use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::quoted;
 use crate::numbers::counted;
@@ -96,7 +97,8 @@ impl Table<'_> {
             }
             self.reading.add(&values);
             let names = self.reading.header.as_ref().map_or(0, Vec::len);
-            self.reading.short += usize::from(column.is_none() && (1..names).contains(&values.len()));
+            let is_complete = column.is_some() || self.chosen.fields.is_some();
+            self.reading.short += usize::from(!is_complete && (1..names).contains(&values.len()));
             match (self.chosen.fields.clone(), lists) {
                 (Some(fields), _) => self.push_fields(&(line, values), &fields),
                 (None, Some(list)) => self.push_list(&(line, values), list),
@@ -229,11 +231,13 @@ impl Table<'_> {
     fn refuse_words_above_numbers(&self, below: &[&Row], column: Option<usize>) -> Result<()> {
         if self.given.is_none()
             && self.config.values == Values::Auto
-            && let Some(line) = header::words_above_numbers(below, column)
+            && let Some((line, word)) = header::words_above_numbers(below, column)
         {
-            let problem = "contains words above lines of numbers; remove it if it is a title, \
-                           units or a comment, or set `data.values` = \"symbols\" to read each value as a \
-                           name";
+            let problem = format!(
+                "contains words, such as `{}`, above lines of numbers; remove it if it is a title, units or a comment, \
+                 or set `data.values` = \"symbols\" to read each value as a name",
+                excerpt(word)
+            );
             return Err(self.problem(Some(line), problem));
         }
         Ok(())

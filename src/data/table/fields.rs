@@ -300,7 +300,10 @@ impl Table<'_> {
             Form::Values | Form::Stream if fields.group.or(fields.order).is_none() => {
                 let values = fields.values.iter().map(|&index| row.get(index).unwrap_or_default());
                 // The values of a row without groups may end early.
-                self.push(&(*line, super::trimmed(values.collect())), None)
+                let values = super::trimmed(values.collect());
+                self.reading.short += usize::from((1..fields.values.len()).contains(&values.len()));
+                self.reading.empty += usize::from(values.is_empty() && !row.is_empty());
+                self.push(&(*line, values), None)
             }
             Form::Values | Form::Stream => {
                 let values = fields.values.iter().map(|&index| value(index)).collect::<Result<_>>()?;
@@ -310,6 +313,12 @@ impl Table<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Returns the name of the column of a selected value for a message, or its number.
+    pub(super) fn selected_shown(&self, index: usize) -> String {
+        let fields = self.chosen.fields.as_ref();
+        self.column_shown(fields.and_then(|fields| fields.values.get(index).copied()).unwrap_or(index))
     }
 
     /// Returns the name of a column for a message, or its number.

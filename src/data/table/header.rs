@@ -360,9 +360,9 @@ fn ids_by_values(below: &[&Row]) -> Option<Ids> {
     (blocks == different.len() && blocks >= MIN_NUMERIC_ROWS && is_apart).then_some(Ids::OfGroups)
 }
 
-/// Returns the line of a row of words near the beginning, above numbers only: units, a comment or a second
+/// Returns the line and the first word of a row of words near the beginning, above numbers only: units, a comment or a second
 /// header. Considers the given column, or all columns.
-pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Option<Line> {
+pub(super) fn words_above_numbers<'r>(below: &[&'r Row], column: Option<usize>) -> Option<(Line, &'r str)> {
     /// The maximum number of rows between a header and the data.
     const MAX_TITLES: usize = 3;
     let has_words = |row: &&&Row| match column {
@@ -371,7 +371,13 @@ pub(super) fn words_above_numbers(below: &[&Row], column: Option<usize>) -> Opti
     };
     let title = below.iter().take(MAX_TITLES).rposition(|row| has_words(&row))?;
     let (found, data) = (below[title], &below[title + 1..]);
-    (data.len() >= MIN_NUMERIC_ROWS && !data.iter().any(|row| has_words(&row))).then_some(found.0)
+    let is_word = |value: &&str| kind(value) == ValueKind::Word;
+    let word = match column {
+        Some(column) => found.1.get(column),
+        None => found.1.iter().find(is_word),
+    };
+    let are_numbers = data.len() >= MIN_NUMERIC_ROWS && !data.iter().any(|row| has_words(&row));
+    word.filter(|_| are_numbers).map(|word| (found.0, word))
 }
 
 #[cfg(test)]

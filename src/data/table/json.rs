@@ -157,7 +157,9 @@ pub(super) fn elements<'t>(
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
     if text.trim_start().starts_with('{')
         && let Ok(Value::Object(members)) = serde_json::from_str(text)
-        && let Some((name, _)) = members.iter().find(|(_, value)| value.is_array())
+        && let mut arrays = members.iter().filter(|(_, value)| value.is_array()).map(|(name, _)| name)
+        // The ids of a tokenizer's output are next to masks of the same length.
+        && let Some(name) = arrays.clone().find(|name| *name == "input_ids").or_else(|| arrays.next())
     {
         let problem = format!(
             "is one object, not an array; extract its records with jq -c '.[{name:?}][]' {} > NEW.jsonl",

@@ -204,6 +204,8 @@ struct Seen {
     /// The numbers and booleans of JSON, and the strings with the same text, by what they become and their text. True
     /// for a string.
     literals: HashMap<(&'static str, String), bool>,
+    /// The line in which each id occurs first, if ids are assigned in this order.
+    first_lines: Vec<Line>,
     /// The error about different values of objects that are one symbol, if values are symbols.
     merged: Option<Error>,
 }
@@ -345,7 +347,8 @@ impl<'a> Table<'a> {
                 }
                 Some(value) => self.id(value).map_err(|problem| match (all, self.columns.names.get(index)) {
                     (1, _) => problem,
-                    (_, Some(name)) if self.chosen.fields.is_none() && self.columns.order.is_none() => {
+                    _ if self.chosen.fields.is_some() => format!("{}: {problem}", self.selected_shown(index)),
+                    (_, Some(name)) if self.columns.order.is_none() => {
                         format!("value {} (`{}`): {problem}", index + 1, excerpt(name))
                     }
                     _ => format!("value {}: {problem}", index + 1),
@@ -353,6 +356,9 @@ impl<'a> Table<'a> {
             };
             let id = id.map_err(|problem| self.problem(Some(*line), problem))?;
             self.ids.extend(&[id]);
+            if id as usize == self.seen.first_lines.len() {
+                self.seen.first_lines.push(*line);
+            }
         }
         if self.ids.len() > start && !is_value {
             self.rows.push((*line, start..self.ids.len()));
@@ -365,13 +371,17 @@ impl<'a> Table<'a> {
         if value.contains('\n') && !self.is_json() {
             let excerpt = excerpt(value);
             return Err(format!(
-                "`{excerpt}` spans several lines; close its quote, write the value on one line, or set `data.tokens` to read \
-                 the column as texts"
+                "`{excerpt}` spans several lines; close its quote, write the value on one line, or set `data.column` to this \
+                 column and `data.tokens` to read its cells as texts"
             ));
         }
         if value.is_empty() {
             let several = self.is_stream == Some(false) && self.numbered_column().is_none();
-            let or_ignore = if several { ", or leave its column out with `data.ignore_columns`" } else { "" };
+            let or_ignore = match several {
+                true if !self.config.columns.is_empty() => ", or remove its column from `data.columns`",
+                true => ", or leave its column out with `data.ignore_columns`",
+                false => "",
+            };
             return Err(format!("is empty; write a value, or remove it{or_ignore}"));
         }
         self.seen.own_ends |= value == END;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use csv::StringRecord;
 
+use super::comments::unquoted_lines;
 use super::header::{self, ValueKind, kind};
 use super::{Row, Table, TableReading, delimiter, enclosed};
 use crate::data::config::Header;
@@ -230,21 +231,28 @@ impl Table<'_> {
 
     /// Warns about rows without any value, which are skipped, and about rows without values in the last columns.
     pub(super) fn warn_of_empty(&mut self) {
+        let selected = self
+            .chosen
+            .fields
+            .as_ref()
+            .map(|fields| self.selected_shown(fields.values.len().saturating_sub(1)));
         let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
-        if let (1.., Some(last)) = (*short, header.as_ref().and_then(|names| names.last())) {
+        let where_empty = if selected.is_some() { " in the selected columns" } else { "" };
+        let last = || Some(format!("`{}`", excerpt(header.as_ref()?.last()?)));
+        if let (1.., Some(last)) = (*short, selected.or_else(last)) {
             guesses.push(format!(
-                "{} values in the last columns, up to `{}`, and {} read as {}; write a symbol for missing \
+                "{} values in the last columns, up to {}, and {} read as {}; write a symbol for missing \
                  values if the columns have different meanings",
                 if *short == 1 { "1 row lacks".into() } else { format!("{} lack", counted(*short, "row")) },
-                excerpt(last),
+                last,
                 if *short == 1 { "is" } else { "are" },
                 if *short == 1 { "a shorter sequence" } else { "shorter sequences" },
             ));
         }
         match *empty {
             0 => {}
-            1 => guesses.push("1 row is empty and is skipped".into()),
-            _ => guesses.push(format!("{} are empty and are skipped", counted(*empty, "row"))),
+            1 => guesses.push(format!("1 row is empty{where_empty} and is skipped")),
+            _ => guesses.push(format!("{} are empty{where_empty} and are skipped", counted(*empty, "row"))),
         }
     }
 
@@ -256,7 +264,8 @@ impl Table<'_> {
         let text = text.trim();
         // Skipped comments are blank lines here.
         let has_comments = self.seen.has_comments;
-        let has_gaps = !has_comments && text.lines().any(|line| line.trim().is_empty());
+        let lines = || unquoted_lines(text);
+        let has_gaps = !has_comments && lines().any(|(_, line)| line.trim().is_empty());
         if self.is_stream == Some(true) && has_gaps {
             guesses.push(
                 "blank lines are skipped, and windows run across them; if they separate sequences, write \
@@ -265,7 +274,7 @@ impl Table<'_> {
             );
         }
         let filled = |line: &str| !line.trim().is_empty();
-        let gap = text.lines().position(|line| !filled(line)).filter(|_| !has_comments).map(|gap| gap + 1);
+        let gap = lines().find(|(_, line)| !filled(line)).filter(|_| !has_comments).map(|(gap, _)| gap + 1);
         if let (Some(gap), Some(false)) = (gap, self.is_stream) {
             guesses.push(format!(
                 "line {gap} is blank, and the lines below it are read as more rows; remove them if they are \
@@ -274,8 +283,8 @@ impl Table<'_> {
         }
         let is_comment = |line: &&str| line.starts_with('#');
         if let (count @ 1.., true) = (
-            text.lines().skip(header).filter(is_comment).count(),
-            text.lines().any(|line| filled(line) && !is_comment(&line)),
+            lines().map(|(_, line)| line).skip(header).filter(is_comment).count(),
+            lines().any(|(_, line)| filled(line) && !is_comment(&line)),
         ) {
             guesses.push(format!(
                 "{} with `#` and {} read as data; set `data.comment` = \"#\" to skip {} if {}",

@@ -46,6 +46,11 @@ impl File {
     }
 }
 
+/// Returns the warnings about a table.
+fn warnings(config: &DataConfig) -> String {
+    load(config, 0).unwrap().guesses().map(String::as_str).collect::<Vec<_>>().join("; ")
+}
+
 /// Returns the samples of a split as text, without padding.
 fn samples(vocabulary: &Vocabulary, split: &Sequences) -> Vec<String> {
     let batch = split.batches(split.len()).next().unwrap();

@@ -157,7 +157,8 @@ fn not_an_integer(value: &str) -> String {
         (Ok(0..), _) => return format!("`{excerpt}` is too large; {names}"),
         (Ok(_), _) => return format!("`{excerpt}` is negative; {names}"),
         (Err(_), Ok(number)) if number.is_finite() => {
-            "set `data.bins` = 32 to read numbers in 32 bins, or `data.values` = \"symbols\" to read each one as a name"
+            "set `data.bins` = 32 to read numbers in 32 bins (and `data.column`, if other columns hold names), or \
+             `data.values` = \"symbols\" to read each one as a name"
         }
         (Err(_), _) => "fix it, or set `data.values` = \"symbols\" to read each value as a name",
     };

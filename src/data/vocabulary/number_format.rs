@@ -54,7 +54,7 @@ impl NumberFormat {
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain numbers",
-            Self::DecimalComma => "numbers with a decimal comma, and points between thousands",
+            Self::DecimalComma => "numbers with a decimal comma (points, if any, are between thousands)",
             Self::ThousandsComma => "numbers with commas between thousands",
         }
     }

@@ -55,3 +55,46 @@ fn names_that_recur_in_their_line_are_reported() {
     let guessed = guesses("t.csv", &format!("a,b,c,d\nunit,unit,unit,unit\n{words}"), Column::default());
     assert!(guessed.contains("line 2 (`unit, unit, unit, unit`), below the header"), "{guessed}");
 }
+
+#[test]
+fn errors_name_the_columns_that_are_selected() {
+    let file = File::new("rows.csv", "a,b,c,d\n1,2,3,4\n1,,3,\n5,6,x,8\n");
+    let ignoring = |columns: &[&str]| DataConfig {
+        ignore_columns: columns.iter().map(|name| Column::Name((*name).into())).collect(),
+        ..file.config()
+    };
+    assert!(file.problem(file.config()).contains("FILE:3: value 2 (`b`): is empty; write a value"));
+    let problem = file.problem(ignoring(&["b"]));
+    assert!(problem.contains("FILE:4: the column `c`: `x` is not an integer"), "{problem}");
+    let few = DataConfig { columns: ignoring(&["b", "c"]).ignore_columns, ..file.config() };
+    let problem = file.problem(few);
+    assert!(
+        problem.contains("the column `b`: is empty")
+            && problem.contains("remove its column from `data.columns`")
+    );
+    let warnings = warnings(&ignoring(&["b", "c"]));
+    assert!(warnings.contains("1 row lacks values in the last columns, up to the column `d`"), "{warnings}");
+}
+
+#[test]
+fn rows_empty_in_the_selected_columns_are_counted() {
+    let text = String::from("a,b,c\n") + &"1,2,3\n4,,6\n,,9\n".repeat(4);
+    let file = File::new("rows.csv", text);
+    let columns = ["a", "b"].map(|name| Column::Name(name.into())).to_vec();
+    let warnings = warnings(&DataConfig { columns, ..file.config() });
+    assert!(warnings.contains("4 rows lack values in the last columns, up to the column `b`"), "{warnings}");
+    assert!(warnings.contains("4 rows are empty in the selected columns and are skipped"), "{warnings}");
+}
+
+#[test]
+fn values_that_are_no_numbers_are_located() {
+    let bins = |file: &File| DataConfig { bins: 4, ..file.config() };
+    let file = File::new("rows.csv", "x\n1.5\n2.5\nNaN\n4.5\n");
+    let problem = file.problem(DataConfig { column: Column::Name("x".into()), ..bins(&file) });
+    assert!(problem.starts_with("FILE:4: `NaN` is not a number like the others"), "{problem}");
+    let file = File::new("rows.csv", "1.5,2.5\n3.5,4.5\n5.5,NA\n");
+    let problem = file.problem(bins(&file));
+    assert!(problem.starts_with("FILE:3: value 2: `NA` is not a number"), "{problem}");
+    let file = File::new("object.json", "{\"attention_mask\": [1, 1], \"input_ids\": [4, 5]}");
+    assert!(file.problem(file.config()).contains("'.[\"input_ids\"][]'"), "{}", file.problem(file.config()));
+}

@@ -52,3 +52,25 @@ fn the_config_overrides_the_inference() {
     let all_lines = DataConfig { comment: Comment::None, ..file.config() };
     assert!(file.problem(all_lines).contains("starts with `#`"));
 }
+
+#[test]
+fn lines_within_quotes_are_no_comments() {
+    let cells = "t,n\n\"intro\n# heading\n\nbody\",1\n\"say \"\"hi\"\"\n#b\",2\n".repeat(3);
+    let set = |config: &mut DataConfig| {
+        config.header = Header::Given(true);
+        config.column = super::Column::Name("t".into());
+        config.tokens = Tokens::Characters;
+        config.source = Some(crate::data::Source::Table);
+        config.comment = Comment::Of("#".into());
+        config.length = 99;
+    };
+    let text = cells.replacen("t,n\n", "", 3);
+    let (texts, skipped) = read(&format!("t,n\n# written\n{text}"), set);
+    assert_eq!((texts.len(), skipped), (6, 1), "only the line outside quotes is a comment: {texts:?}");
+    let file = File::new("rows.csv", format!("t,n\n{text}"));
+    let mut config = file.config();
+    set(&mut config);
+    config.comment = Comment::Auto;
+    let warnings = super::warnings(&config);
+    assert!(!warnings.contains("begin with `#`") && !warnings.contains("is blank"), "{warnings}");
+}
