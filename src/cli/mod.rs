@@ -31,6 +31,7 @@ mod terms;
 mod train;
 mod tune;
 
+use std::any::Any;
 use std::error::Error as _;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -132,20 +133,24 @@ pub fn main() -> ExitCode {
             code => Ok(code),
         }
     };
-    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let panic = match panic.downcast::<Error>() {
-            Ok(error) => return Err(*error),
-            Err(panic) => panic,
-        };
-        let at = PANICKED_AT.lock().map(|at| at.clone()).unwrap_or_default();
-        let message = panic_message(panic.as_ref());
-        if is_out_of_threads(message) {
-            return Err(Error::Threads);
-        }
-        Err(Error::Failed(format!("internal error{at}: {message}; please report this line and the command")))
-    });
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(error_of(panic)));
     done.map_err(|error| key_options.with_option(error))
         .unwrap_or_else(|error| end(&error.to_string(), error.exit_code()))
+}
+
+/// Returns the error that a panic carries, or the panic as an internal error.
+fn error_of(panic: Box<dyn Any + Send>) -> Error {
+    let panic = match panic.downcast::<Error>() {
+        Ok(error) => return *error,
+        Err(panic) => panic,
+    };
+    let at = PANICKED_AT.lock().map(|at| at.clone()).unwrap_or_default();
+    match panic_message(panic.as_ref()) {
+        message if is_out_of_threads(message) => Error::Threads,
+        message => {
+            Error::Failed(format!("internal error{at}: {message}; please report this line and the command"))
+        }
+    }
 }
 
 /// Builds the clap command.

@@ -231,12 +231,10 @@ impl Listed {
         if study.is_some() && has_entry(&best) {
             config = read_table(&best)?;
         }
-        let ended = if study.is_some() {
-            "study".to_string()
-        } else if summary.is_null() {
-            "unfinished".to_string()
-        } else {
-            text("ended").unwrap_or_else(|| "imported".to_string())
+        let ended = match (&study, &summary) {
+            (Some(_), _) => "study".to_string(),
+            (None, Value::Null) => "unfinished".to_string(),
+            _ => text("ended").unwrap_or_else(|| "imported".to_string()),
         };
         let written = [folder.summary(), folder.metrics(), config_path]
             .into_iter()

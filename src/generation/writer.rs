@@ -210,12 +210,8 @@ pub fn generate<B: Backend>(
         if is_read {
             unread = time;
         }
-        let data = logits.into_data().convert::<f32>();
-        let logits = data.as_slice::<f32>().map_err(|error| Error::Failed(format!("{error:?}")))?;
+        let logits = finite(logits)?;
         for (sample, (row, logits)) in batch.iter_mut().zip(logits.chunks_exact(sizes.vocab)).enumerate() {
-            if logits.iter().any(|logit| !logit.is_finite()) {
-                return Err(Error::not_finite());
-            }
             row.step(logits, vocabulary, options, [options.first_sample + sample, step]);
             let is_over = row.is_over() || step + 1 == options.max_new;
             on_text(sample, &row.transcript.take_visible(is_over))?;
@@ -225,6 +221,16 @@ pub fn generate<B: Backend>(
         }
     }
     Ok(batch.into_iter().map(BatchRow::finish).collect())
+}
+
+/// Copies logits to the host.
+///
+/// # Errors
+/// Returns [`Error::Input`] if a logit is not finite.
+fn finite<B: Backend>(logits: Tensor<B, 2>) -> Result<Vec<f32>> {
+    let logits = logits.into_data().convert::<f32>().into_vec();
+    let logits: Vec<f32> = logits.map_err(|error| Error::Failed(format!("{error:?}")))?;
+    if logits.iter().all(|logit| logit.is_finite()) { Ok(logits) } else { Err(Error::not_finite()) }
 }
 
 impl<'a> BatchRow<'a> {

@@ -9,8 +9,8 @@ mod output;
 mod progress;
 
 pub use output::{
-    be_quiet, check_written, continue_without_output, error_line, escape_json, hold_standard_output,
-    is_silent, is_terminal_control, mute, print_json, print_json_line, print_text, say, show_log, table,
-    unmute, warn, warn_error,
+    be_quiet, check_written, continue_without_output, error_line, escape_json, exit_at_once,
+    hold_standard_output, is_silent, is_terminal_control, mute, print_json, print_json_line, print_text, say,
+    show_log, table, unmute, warn, warn_error,
 };
 pub use progress::{PieceProgress, Progress, ProgressKind, RunStatus, Waiting, bar};

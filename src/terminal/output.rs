@@ -277,6 +277,11 @@ fn write_out(text: &str) {
     std::process::exit(error.exit_code().into());
 }
 
+/// Ends this process while its other threads run: MPI would wait for a worker that never answers.
+pub fn exit_at_once(code: i32) {
+    signal_hook::low_level::exit(code);
+}
+
 /// Escapes control characters in a text as `\n`, `\u{1b}` and so on, except those in `kept`.
 fn escape(text: &str, kept: &[char]) -> String {
     text.chars().map(|character| escape_character(character, kept)).collect()

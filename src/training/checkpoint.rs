@@ -57,17 +57,25 @@ pub struct State {
     pub updates: usize,
     /// The number of targets trained on.
     pub tokens: u64,
-    /// The seconds of training.
-    pub seconds: f64,
-    /// The seconds of the run, including validations and checkpoints, but not the time between its sessions.
-    pub elapsed: f64,
-    /// The seconds spent on writing checkpoints.
-    #[serde(default)]
-    pub checkpoint_seconds: f64,
+    /// The time that the run took.
+    #[serde(flatten)]
+    pub time: RunTime,
     /// The best validation.
     pub best: Option<Best>,
     /// The parts of the observers and of `metrics.csv`, by name.
     pub parts: BTreeMap<String, Value>,
+}
+
+/// The time that a run took, in seconds, without the time between its sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunTime {
+    /// The seconds of training.
+    pub seconds: f64,
+    /// The seconds of the run, including validations and checkpoints.
+    pub elapsed: f64,
+    /// The seconds spent on writing checkpoints.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
 }
 
 impl State {
@@ -234,7 +242,8 @@ fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>>
 fn state(folder: &RunFolder, step: usize) -> Result<State> {
     let path = checkpoint_path(folder, step).join(STATE);
     let state: State = read_json(&path, "the state of a run")?;
-    let State { step: own, updates, tokens, seconds, elapsed, checkpoint_seconds, best, .. } = &state;
+    let State { step: own, updates, tokens, best, .. } = &state;
+    let RunTime { seconds, elapsed, checkpoint_seconds } = &state.time;
     let is_time = |seconds: &f64| (0.0..=MAX_SECONDS).contains(seconds);
     let fits = *own == step
         && *own <= MAX_COUNT

@@ -173,7 +173,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let ended = self.steps();
         let begun = Instant::now();
         let written = self.finish_writing();
-        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        self.state.time.checkpoint_seconds += begun.elapsed().as_secs_f64();
         self.observers.iter_mut().for_each(|observer| observer.end());
         ended.and_then(|ended| written.map(|()| ended))
     }

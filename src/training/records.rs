@@ -6,7 +6,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::checkpoint::{self, Best, State};
+use super::checkpoint::{self, Best, RunTime, State};
 use super::control::has_signal;
 use super::history::MetricsPart;
 use super::metrics::{Row, Split};
@@ -41,7 +41,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let norms = to_host(outputs.iter().filter_map(|output| output.gradient_norm.clone()));
         self.learning.watch.check()?;
         // On an asynchronous device, the wait for results is the time of the steps.
-        self.state.seconds += begun.elapsed().as_secs_f64();
+        self.state.time.seconds += begun.elapsed().as_secs_f64();
 
         let max_norm = self.setup.config.training.max_gradient_norm;
         for (index, ((output, &loss), &norm)) in outputs.iter().zip(&losses).zip(&norms).enumerate() {
@@ -56,7 +56,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 let discarded = &outputs[index + 1..];
                 self.state.tokens -= discarded.iter().map(|later| later.tokens as u64).sum::<u64>();
                 let share = discarded.len() as f64 / outputs.len() as f64;
-                self.state.seconds -= share * (self.state.seconds - outputs[0].began);
+                self.state.time.seconds -= share * (self.state.time.seconds - outputs[0].began);
                 self.state.step = step;
                 return Err(self.setup.diverged(self.state.step, what));
             }
@@ -86,7 +86,7 @@ impl<B: AutodiffBackend> Trainer<B> {
 
     /// Returns a row of the last step.
     fn row(&self, split: Split, loss: f64, accuracy: f64) -> Row {
-        let State { step, tokens, seconds, .. } = self.state;
+        let State { step, tokens, time: RunTime { seconds, .. }, .. } = self.state;
         Row {
             step,
             epoch: self.epoch(),
@@ -260,7 +260,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             self.saving.writing = Some(thread.map_err(|_| Error::Threads)?);
         }
         // The next checkpoint and the summary record this time.
-        self.state.checkpoint_seconds += begun.elapsed().as_secs_f64();
+        self.state.time.checkpoint_seconds += begun.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -301,9 +301,9 @@ impl<B: AutodiffBackend> Trainer<B> {
                 steps: state.step,
                 steps_per_epoch: self.setup.steps_per_epoch as f64,
                 tokens: state.tokens,
-                seconds: state.seconds,
-                checkpoint_seconds: state.checkpoint_seconds,
-                tokens_per_second: speed(state.tokens, state.seconds),
+                seconds: state.time.seconds,
+                checkpoint_seconds: state.time.checkpoint_seconds,
+                tokens_per_second: speed(state.tokens, state.time.seconds),
                 clip_rate: self.history.clip_rate(),
             },
             machine: Machine {

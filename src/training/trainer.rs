@@ -118,7 +118,7 @@ impl Clock {
 
     /// Returns the seconds of the run until now, validations and checkpoints included.
     fn elapsed(&self) -> f64 {
-        self.before.elapsed + self.begun.elapsed().as_secs_f64()
+        self.before.time.elapsed + self.begun.elapsed().as_secs_f64()
     }
 }
 
@@ -264,10 +264,10 @@ impl<B: AutodiffBackend> Trainer<B> {
         let mut optimizer = learning.optimizer.state();
         state.updates = optimizer.step;
         output.gradient_norm = optimizer.gradient_norm.take();
-        output.began = state.seconds;
+        output.began = state.time.seconds;
         self.unread.push(output);
-        state.seconds += begun.elapsed().as_secs_f64();
-        state.elapsed = clock.elapsed();
+        state.time.seconds += begun.elapsed().as_secs_f64();
+        state.time.elapsed = clock.elapsed();
     }
 
     /// Returns true if all steps are done.
@@ -325,7 +325,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             train_loss: self.train_loss,
             learning_rate: self.learning_rate(),
             tokens_per_second: (state.tokens - before.tokens) as f64
-                / (state.seconds - before.seconds).max(1e-9),
+                / (state.time.seconds - before.time.seconds).max(1e-9),
             // Includes validations and checkpoints between steps.
             seconds_left: seconds_per_step * (self.setup.total - state.step) as f64,
         }

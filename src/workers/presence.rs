@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::{Workers, host};
 use crate::error::{Error, Result, ensure};
 use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_abandoned};
-use crate::terminal::unmute;
+use crate::terminal::{exit_at_once, unmute};
 
 /// The prefix of the hidden folder that workers share during a run.
 const SHARED_PREFIX: &str = ".workers-";
@@ -195,7 +195,7 @@ impl View {
                     if has_left.load(Ordering::Relaxed) {
                         return;
                     }
-                    exit();
+                    exit_at_once(1);
                 }
             }
             thread::sleep(CHECK_INTERVAL.max(Duration::from_millis(others.len() as u64)));
@@ -223,7 +223,7 @@ impl View {
             });
         }
         thread::sleep(GRACE_PERIOD);
-        exit();
+        exit_at_once(1);
     }
 
     /// Reports the reason, and ends this worker.
@@ -234,7 +234,7 @@ impl View {
         }
         unmute();
         log::error!("{problem}, so all workers exit; {}", self.remedy);
-        exit();
+        exit_at_once(1);
     }
 }
 
@@ -248,11 +248,6 @@ fn becomes_visible(is_visible: impl Fn() -> bool) -> bool {
         thread::sleep(CHECK_INTERVAL);
     }
     true
-}
-
-/// Ends this process immediately: other threads are running, and MPI would wait for a worker that never answers.
-fn exit() {
-    signal_hook::low_level::exit(1);
 }
 
 /// Removes the shared folders that killed workers left next to `run_path`, recognised by the lock on worker 0's file.

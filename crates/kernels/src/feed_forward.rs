@@ -266,11 +266,8 @@ fn backward_by_strips(
                     let for_part =
                         up_gradients.add_gradient(columns.start, Matrix::new(for_part, columns.len()));
                     if let Some(tile) = &mut tile {
-                        bf16::product(
-                            &mut tile.numbers,
-                            update,
-                            [for_part.all(), up_transposed.part(0, columns)],
-                        );
+                        let weight = up_transposed.part(0, columns);
+                        bf16::product(&mut tile.numbers, update, [for_part.all(), weight]);
                         update = Update::Continue;
                     }
                 }

@@ -1,4 +1,5 @@
-//! Enum-valued config keys. Each variant lists the keys that it uses, which determines the unused keys of a config.
+//! Settings with a fixed set of values. Each value lists the other settings that it uses, which determines those without
+//! effect.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! Validation of config sections: the valid range of each number, declared once for both checks and schema, and the
-//! keys that a section does not use.
+//! Validation of settings: the valid range of each number, declared once for both checks and schema, and the settings
+//! without effect.
 
 use std::fmt;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};

@@ -85,36 +85,10 @@ pub fn explain<B: Backend>(
     };
     let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
-    let pairs = match task {
-        _ if !has_circuit => Vec::new(),
-        // The answer of an encoder-decoder depends on its source.
-        _ if model.encoder.is_some() => Vec::new(),
-        _ if question.of_answers => Pair::of_answers(&bench, samples, &question),
-        Some(task) => Pair::of_task(model, task, samples, device)?,
-        None => Pair::by_exchange(model, samples, device)?,
-    };
+    let pairs = if has_circuit { pairs(&bench, samples, (task, &question), device)? } else { Vec::new() };
     let mut explanation = Explanation {
-        basis: Basis {
-            weights_sha256: None,
-            left_out: truncation_note,
-            sequences: samples.len(),
-            targets: bench.batch.tokens,
-            inputs: samples[0].inputs.clone(),
-            next: samples[0].targets.clone(),
-            positions: counted_positions(&samples[0]),
-        },
-        gain: CircuitGain {
-            quantity: bench.quantity,
-            ablation: question.ablation(),
-            model: gain.model,
-            baseline: gain.baseline,
-            baseline_of: gain.baseline_of,
-            circuit: circuit.value,
-            complement: circuit.complement,
-            faithfulness: if has_circuit { gain.share(circuit.value) } else { 0.0 },
-            complement_share: if has_circuit { gain.share(circuit.complement) } else { 0.0 },
-            no_circuit: gain.no_circuit,
-        },
+        basis: basis(samples, bench.batch.tokens, truncation_note),
+        gain: circuit_gain(gain, &circuit, &question),
         components: circuit.components,
         edges: circuit.edges,
         sentences: Vec::new(),
@@ -122,7 +96,8 @@ pub fn explain<B: Backend>(
         views: Views {
             lens: Lens::new(model, &bench.full, &bench.batch, &[]),
             tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
-            attribution: attribute(model, &bench.full, &bench.batch),
+            lens_after_attention: Lens::after_attention(model, &bench.full, &bench.batch),
+            attribution: attribute(model, &bench.full, &bench.batch, bench.against.as_ref()),
             patching: Patching::new(model, &pairs, device)?,
         },
         heads: HeadAnalysis {
@@ -135,10 +110,49 @@ pub fn explain<B: Backend>(
     Ok(explanation)
 }
 
-/// Returns the positions whose targets count.
-fn counted_positions(sample: &Sample) -> Vec<usize> {
-    let roles = sample.roles.iter().enumerate();
-    roles.filter(|(_, role)| **role != Role::Padding).map(|(position, _)| position).collect()
+/// Returns clean and corrupted sequences for activation patching.
+fn pairs<B: Backend>(
+    bench: &Bench<B>,
+    samples: &[Sample],
+    (task, question): (Option<&dyn SequenceTask>, &Question),
+    device: &B::Device,
+) -> Result<Vec<Pair>> {
+    match task {
+        // The answer of an encoder-decoder depends on its source.
+        _ if bench.model.encoder.is_some() => Ok(Vec::new()),
+        _ if question.of_answers => Ok(Pair::of_answers(bench, samples, question)),
+        Some(task) => Pair::of_task(bench.model, task, samples, device),
+        None => Pair::by_exchange(bench.model, samples, device),
+    }
+}
+
+fn basis(samples: &[Sample], targets: usize, left_out: Option<String>) -> Basis {
+    let roles = samples[0].roles.iter().enumerate();
+    Basis {
+        weights_sha256: None,
+        left_out,
+        sequences: samples.len(),
+        targets,
+        inputs: samples[0].inputs.clone(),
+        next: samples[0].targets.clone(),
+        positions: roles.filter(|(_, role)| **role != Role::Padding).map(|(position, _)| position).collect(),
+    }
+}
+
+fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGain {
+    let share = |value: f64| if gain.no_circuit.is_none() { gain.share(value) } else { 0.0 };
+    CircuitGain {
+        quantity: question.quantity(),
+        ablation: question.ablation(),
+        model: gain.model,
+        baseline: gain.baseline,
+        baseline_of: gain.baseline_of,
+        circuit: circuit.value,
+        complement: circuit.complement,
+        faithfulness: share(circuit.value),
+        complement_share: share(circuit.complement),
+        no_circuit: gain.no_circuit,
+    }
 }
 
 /// Scores the heads on `samples`, `[layer][head]`.

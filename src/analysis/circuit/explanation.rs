@@ -146,7 +146,9 @@ pub struct Views {
     /// training set is unknown, or if training would take too much memory or time.
     #[serde(default)]
     pub tuned_lens: Option<Lens>,
-    /// The contribution of each component to the logit of the target.
+    /// The logit lens after the attention of each block, before its feed-forward layer.
+    pub lens_after_attention: Lens,
+    /// The contribution of each component to the logit of the target, or to the difference between two answers.
     pub attribution: Vec<Attribution>,
     /// The activation patching between clean and corrupted sequences; `None` if no corruption changes the answer.
     #[serde(default)]

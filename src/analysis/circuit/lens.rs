@@ -34,7 +34,13 @@ pub struct Lens {
     /// The rank of each target, `[depth][position]`: the number of tokens that are at least as likely, including the
     /// target itself. The argmax has rank 1.
     pub rank: Vec<Vec<usize>>,
+    /// The most likely tokens at each position of the first sequence with their probabilities, `[depth][position]`.
+    #[serde(default)]
+    pub top: Vec<Vec<Vec<(u32, f64)>>>,
 }
+
+/// The number of most likely tokens at each position.
+const TOP_TOKENS: usize = 5;
 
 impl Lens {
     /// Applies the lens to the residual streams of a pass over `batch`. If `maps` is not empty, its maps are first
@@ -45,18 +51,44 @@ impl Lens {
         batch: &DeviceBatch<B>,
         maps: &[Translator<B>],
     ) -> Self {
+        let translate = |(depth, site): (usize, Site)| match maps.get(depth) {
+            Some(map) => map.translate(pass.at(site)),
+            None => pass.at(site),
+        };
+        Self::of_streams(model, bench::residual_streams(model).enumerate().map(translate), batch)
+    }
+
+    /// Applies the lens to the residual stream after the attention of each block, before its feed-forward layer.
+    pub(super) fn after_attention<B: Backend>(
+        model: &Decoder<B>,
+        pass: &Activations<B>,
+        batch: &DeviceBatch<B>,
+    ) -> Self {
+        let ends = bench::residual_streams(model).skip(1).enumerate();
+        let streams = ends.map(|(layer, end)| pass.at(end) - pass.at(Site::FeedForward(layer)));
+        Self::of_streams(model, streams, batch)
+    }
+
+    fn of_streams<B: Backend>(
+        model: &Decoder<B>,
+        streams: impl Iterator<Item = Tensor<B, 3>>,
+        batch: &DeviceBatch<B>,
+    ) -> Self {
         let mut lens = Self::default();
         let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
-        for (depth, site) in bench::residual_streams(model).enumerate() {
-            let stream = pass.at(site);
-            let logits = model.logits(match maps.get(depth) {
-                Some(map) => map.translate(stream),
-                None => stream,
-            });
+        for stream in streams {
+            let logits = model.logits(stream);
             let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
             let target_logits = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
             let rank = first.clone().greater_equal(target_logits).int().sum_dim(1);
-            let probability = softmax(first, 1).gather(1, targets.clone().unsqueeze_dim(1));
+            let probabilities = softmax(first, 1);
+            let [_, vocab] = probabilities.dims();
+            let count = TOP_TOKENS.min(vocab);
+            let (top, tokens) = probabilities.clone().topk_with_indices(count, 1);
+            let tokens: Vec<u32> = tokens.into_data().iter::<i64>().map(|token| token as u32).collect();
+            let top: Vec<(u32, f64)> = tokens.into_iter().zip(top.into_data().iter::<f64>()).collect();
+            lens.top.push(top.chunks(count).map(<[_]>::to_vec).collect());
+            let probability = probabilities.gather(1, targets.clone().unsqueeze_dim(1));
             lens.probability.push(probability.into_data().iter().collect());
             lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
             lens.loss.push(bench::loss_of(logits, batch));
@@ -65,7 +97,8 @@ impl Lens {
     }
 }
 
-/// The contribution of a component to the logits of the targets, minus its mean over the vocabulary.
+/// The contribution of a component to the logits of the targets, minus its mean over the vocabulary; or to the difference
+/// between the logits of two answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attribution {
     /// The name of the component, such as "layer 0 head 1"; "biases" for the sum of all biases.
@@ -76,11 +109,13 @@ pub struct Attribution {
     pub first: Vec<f64>,
 }
 
-/// Returns the contribution of each component, in model order, from a pass over `batch`.
+/// Returns the contribution of each component, in model order, from a pass over `batch`: to the logits of the targets or,
+/// with other tokens `against`, `[batch, time]`, to the differences from their logits.
 pub fn attribute<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
     batch: &DeviceBatch<B>,
+    against: Option<&Tensor<B, 2, Int>>,
 ) -> Vec<Attribution> {
     let [_, time] = batch.targets.dims();
     let is_target: Vec<bool> = match &batch.hidden {
@@ -96,7 +131,12 @@ pub fn attribute<B: Backend>(
             first: added[..time].to_vec(),
         }
     };
-    contributions(model, pass, batch.targets.clone()).into_iter().map(attribution).collect()
+    let to_targets = contributions(model, pass, batch.targets.clone());
+    let Some(against) = against else { return to_targets.into_iter().map(attribution).collect() };
+    let to_others = contributions(model, pass, against.clone());
+    let differences =
+        to_targets.into_iter().zip(to_others).map(|((site, to), (_, other))| (site, to - other));
+    differences.map(attribution).collect()
 }
 
 /// Returns the contribution of each component to the logit of each target, `[batch, time]`. If the model has biases, an
@@ -149,6 +189,7 @@ mod tests {
     use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::data::{Batch, Role};
     use crate::evaluation::evaluate;
+    use crate::hooks::{HookPoint, HookSite, Hooks};
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
     use burn::module::{Module, ModuleMapper, Param};
@@ -215,6 +256,54 @@ mod tests {
         }
     }
 
+    /// Keeps the residual stream after the attention of each block.
+    struct Middles(Vec<Tensor<B, 3>>);
+
+    impl Hooks<B> for Middles {
+        fn wants(&self, site: HookSite) -> bool {
+            site.point == HookPoint::ResidualMid
+        }
+
+        fn hook(&mut self, _site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+            self.0.push(activation.clone());
+            activation
+        }
+    }
+
+    #[test]
+    fn lens_after_attention_reads_the_stream_before_the_feed_forward_layer() {
+        for model in models() {
+            let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
+            let mut middles = Middles(Vec::new());
+            model.forward_hooked(on_device.inputs.clone(), &mut middles).unwrap();
+            let decoder = explainable(&model).unwrap();
+            let pass = run(decoder, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
+            let found = Lens::after_attention(decoder, &pass, &on_device);
+            let expected = Lens::of_streams(decoder, middles.0.into_iter(), &on_device);
+            assert_eq!(found.loss.len(), 2);
+            for (found, expected) in found.loss.iter().zip(expected.loss) {
+                assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn attribution_to_two_answers_sums_to_their_logit_difference() {
+        for model in models().filter(|model| explainable(model).unwrap().softcap == 0.0) {
+            let model = explainable(&model).unwrap();
+            let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
+            let pass = run(model, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
+            let against = on_device.targets.ones_like() * 7;
+            let all = attribute(model, &pass, &on_device, Some(&against));
+            let logits = floats(pass.logits.clone());
+            for (position, &target) in batch().targets[..5].iter().enumerate() {
+                let sum: f64 = all.iter().map(|part| part.first[position]).sum();
+                let logit = |token: usize| f64::from(logits[position * 13 + token]);
+                assert!((sum - (logit(target as usize) - logit(7))).abs() < 1e-4, "{position}");
+            }
+        }
+    }
+
     #[test]
     fn last_lens_equals_the_models_prediction() {
         for model in models() {
@@ -232,6 +321,12 @@ mod tests {
                 row.iter().filter(|&&logit| logit >= row[batch().targets[position] as usize]).count()
             };
             assert_eq!(lens.rank[2], (0..5).map(rank).collect::<Vec<_>>());
+            for (position, top) in lens.top[2].iter().enumerate() {
+                let row = &logits[position * 13..][..13];
+                let best = (0..13).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
+                assert!(top.len() == 5 && top[0].0 as usize == best, "{top:?}");
+                assert!(top.is_sorted_by(|a, b| a.1 >= b.1), "{top:?}");
+            }
         }
     }
 }

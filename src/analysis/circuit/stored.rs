@@ -18,6 +18,9 @@ const MAX_NUMBER: f64 = 1e12;
 /// The maximum length of a component's name, in characters.
 const MAX_NAME_LENGTH: usize = 100;
 
+/// Whether something holds, and the problem if it does not.
+type Check = (bool, &'static str);
+
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         // Calls the inherent function derived by serde, which takes precedence over the trait's.
@@ -52,7 +55,11 @@ impl Explanation {
     pub fn check_tokens(&self, vocab: usize, path: &Path) -> Result<()> {
         let pair = self.views.patching.iter().map(|patching| &patching.pair);
         let pair = pair.flat_map(|pair| pair.clean.iter().chain(&pair.corrupted).chain(&pair.answers));
-        let mut tokens = self.basis.inputs.iter().chain(&self.basis.next).chain(pair);
+        let lenses =
+            [Some(&self.views.lens), Some(&self.views.lens_after_attention), self.views.tuned_lens.as_ref()];
+        let top = lenses.into_iter().flatten().flat_map(|lens| lens.top.iter().flatten().flatten());
+        let mut tokens =
+            self.basis.inputs.iter().chain(&self.basis.next).chain(pair).chain(top.map(|(token, _)| token));
         match tokens.all(|&token| (token as usize) < vocab) {
             true => Ok(()),
             false => Err(Error::file(
@@ -64,6 +71,33 @@ impl Explanation {
 
     /// Returns the first problem with the lists and numbers, if any.
     fn problem(&self) -> Option<&'static str> {
+        let checks =
+            self.checks_of_basis().into_iter().chain(self.checks_of_circuit()).chain(self.checks_of_views());
+        checks
+            .chain([(self.has_bounded_numbers(), "the magnitude of a number exceeds 1e12")])
+            .find(|(holds, _)| !holds)
+            .map(|(_, problem)| problem)
+    }
+
+    fn checks_of_basis(&self) -> [Check; 3] {
+        let positions = self.basis.next.len();
+        [
+            (
+                !self.heads.weights.is_empty() && self.heads.weights.iter().all(|heads| !heads.is_empty()),
+                "`weights` lacks layers or heads",
+            ),
+            (
+                positions > 0 && self.basis.inputs.len() == positions,
+                "`inputs` and `next` are empty or of different lengths",
+            ),
+            (
+                self.basis.positions.iter().all(|&position| position < positions),
+                "`positions` contains a position outside `inputs`",
+            ),
+        ]
+    }
+
+    fn checks_of_circuit(&self) -> [Check; 6] {
         let layers = self.heads.weights.len();
         let has_head =
             |layer: usize, head: usize| self.heads.weights.get(layer).is_some_and(|it| head < it.len());
@@ -89,23 +123,7 @@ impl Explanation {
             || is_share(gain.faithfulness, gain.circuit) && is_share(gain.complement_share, gain.complement);
         let values = [gain.model, gain.baseline, gain.circuit, gain.complement];
         let is_loss = gain.quantity == Quantity::Loss;
-        let positions = self.basis.next.len();
-        let covers_positions = |it: &super::Attribution| {
-            it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
-        };
-        let checks = [
-            (
-                layers > 0 && self.heads.weights.iter().all(|heads| !heads.is_empty()),
-                "`weights` lacks layers or heads",
-            ),
-            (
-                positions > 0 && self.basis.inputs.len() == positions,
-                "`inputs` and `next` are empty or of different lengths",
-            ),
-            (
-                self.basis.positions.iter().all(|&position| position < positions),
-                "`positions` contains a position outside `inputs`",
-            ),
+        [
             (self.components.iter().all(is_component), "`components` contains a component outside the model"),
             (is_consistent && !has_leftovers, "`components` and `no_circuit` contradict each other"),
             (has_gain, "`baseline` is not worse than `model`"),
@@ -117,12 +135,25 @@ impl Explanation {
                     .all(|it| is_in_circuit(it.from, it.from_cross) && is_in_circuit(it.to, it.to_cross)),
                 "`edges` connects heads outside `components`",
             ),
+        ]
+    }
+
+    fn checks_of_views(&self) -> [Check; 5] {
+        let (layers, positions) = (self.heads.weights.len(), self.basis.next.len());
+        let covers_positions = |it: &super::Attribution| {
+            it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
+        };
+        [
             (
-                fits(&self.views.lens, layers, positions),
+                fits(&self.views.lens, layers + 1, positions),
                 "`lens` does not match the number of layers or positions",
             ),
             (
-                self.views.tuned_lens.iter().all(|lens| fits(lens, layers, positions)),
+                fits(&self.views.lens_after_attention, layers, positions),
+                "`lens_after_attention` does not match the number of layers or positions",
+            ),
+            (
+                self.views.tuned_lens.iter().all(|lens| fits(lens, layers + 1, positions)),
                 "`tuned_lens` does not match the number of layers or positions",
             ),
             (
@@ -133,9 +164,7 @@ impl Explanation {
                 self.views.patching.iter().all(|patching| self.fits_patching(patching)),
                 "`patching` does not match the number of layers, heads or positions",
             ),
-            (self.has_bounded_numbers(), "the magnitude of a number exceeds 1e12"),
-        ];
-        checks.into_iter().find(|(holds, _)| !holds).map(|(_, problem)| problem)
+        ]
     }
 
     fn fits_patching(&self, patching: &Patching) -> bool {
@@ -164,11 +193,11 @@ impl Explanation {
     }
 }
 
-/// Returns true if a lens covers the residual stream before the first layer and after each of `layers`, at `positions`
-/// or more positions.
-fn fits(lens: &Lens, layers: usize, positions: usize) -> bool {
-    let Lens { loss, probability, rank } = lens;
-    [loss.len(), probability.len(), rank.len()] == [layers + 1; 3]
+/// Returns true if a lens covers the residual stream at this many depths, at `positions` or more positions.
+fn fits(lens: &Lens, depths: usize, positions: usize) -> bool {
+    let Lens { loss, probability, rank, top } = lens;
+    [loss.len(), probability.len(), rank.len(), top.len()] == [depths; 4]
+        && top.iter().all(|row| row.len() >= positions)
         && probability.iter().all(|row| row.len() >= positions)
         && rank.iter().all(|row| row.len() >= positions)
 }

@@ -5,12 +5,20 @@ use std::fmt;
 use super::{Column, Comment, DataConfig, RowSplit, Values};
 use crate::error::{Error, Result};
 
+fn refused(key: &str, value: &dyn fmt::Display, problem: &str) -> Result<()> {
+    Err(Error::key(key, value, problem))
+}
+
 impl DataConfig {
-    /// Checks that the keys that select the columns of a table fit together.
+    /// Checks that the keys of a table fit together.
     pub(super) fn check_table(&self) -> Result<()> {
+        self.check_columns()?;
+        self.check_values()
+    }
+
+    /// Checks the keys that select columns.
+    fn check_columns(&self) -> Result<()> {
         let has_columns = !self.columns.is_empty() || !self.ignore_columns.is_empty();
-        let refused =
-            |key: &str, value: &dyn fmt::Display, problem: &str| Err(Error::key(key, value, problem));
         let selected = [
             ("data.columns", &self.columns[..]),
             ("data.ignore_columns", &self.ignore_columns),
@@ -56,6 +64,11 @@ impl DataConfig {
             let problem = "orders the rows of a group or of one column; set `data.group_by` or `data.column`";
             return refused("data.order_by", &self.order_by, problem);
         }
+        Ok(())
+    }
+
+    /// Checks the keys of what the selected columns hold.
+    fn check_values(&self) -> Result<()> {
         if self.reads_texts() && (self.group_by.is_set() || !self.columns.is_empty() || self.bins > 0) {
             let problem =
                 "splits the texts of one column; remove `data.group_by`, `data.columns` and `data.bins`";

@@ -22,6 +22,18 @@ const KEYS_OF_TABLES: [&str; 13] = [
 ];
 
 impl DataConfig {
+    /// Returns true if `data.vocab` sets the size of the vocabulary.
+    fn has_sized_vocabulary(&self, dataset: Option<&Dataset>) -> bool {
+        match self.source() {
+            Source::Sequences => self.task != Task::Addition,
+            Source::Text => self.tokens == Tokens::Bpe,
+            Source::Table if self.reads_texts() => matches!(self.tokens, Tokens::Bpe | Tokens::Words),
+            Source::Array => !matches!(self.tokens, Tokens::File(_)),
+            Source::Memory => true,
+            Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
+        }
+    }
+
     /// Returns the keys without effect. The `dataset` determines whether a table holds integers or symbols, and whether
     /// it holds one sequence per row or a single one.
     pub fn unused_keys(&self, dataset: Option<&Dataset>) -> UnusedKeys {
@@ -32,14 +44,7 @@ impl DataConfig {
         }
         let is_drawn = self.source() == Source::Sequences;
         let (is_text, is_table) = (self.source() == Source::Text, self.source() == Source::Table);
-        let is_sized = match self.source() {
-            Source::Sequences => self.task != Task::Addition,
-            Source::Text => self.tokens == Tokens::Bpe,
-            Source::Table if self.reads_texts() => matches!(self.tokens, Tokens::Bpe | Tokens::Words),
-            Source::Array => !matches!(self.tokens, Tokens::File(_)),
-            Source::Memory => true,
-            Source::Table => dataset.map(|dataset| &dataset.vocabulary).is_none_or(Vocabulary::is_integers),
-        };
+        let is_sized = self.has_sized_vocabulary(dataset);
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
         let is_array = self.source() == Source::Array;

@@ -87,20 +87,24 @@ impl Table<'_> {
         let lengths = || rows.iter().map(|(_, ids)| ids.len());
         let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
         let vocabulary = Vocabulary::bins(edges, &training, with_end, of_numbers)?;
-        if vocabulary.size() - usize::from(with_end) < self.config.bins {
-            let or_symbols = match of_numbers.difference {
-                true => "",
-                false => {
-                    "; to make each number a token, set `data.values` = \"symbols\" and remove `data.bins`"
-                }
-            };
-            self.reading.guesses.push(format!(
-                "the numbers recur, so they fill only {} instead of `data.bins` = {}{or_symbols}",
-                counted(vocabulary.size() - usize::from(with_end), "bin"),
-                self.config.bins
-            ));
-        }
+        self.warn_of_few_bins(vocabulary.size() - usize::from(with_end), of_numbers.difference);
         self.into_bins_of(values, rows, vocabulary)
+    }
+
+    /// Warns if the numbers fill fewer bins than the config asks for.
+    fn warn_of_few_bins(&mut self, bins: usize, of_changes: bool) {
+        if bins >= self.config.bins {
+            return;
+        }
+        let or_symbols = match of_changes {
+            true => "",
+            false => "; to make each number a token, set `data.values` = \"symbols\" and remove `data.bins`",
+        };
+        self.reading.guesses.push(format!(
+            "the numbers recur, so they fill only {} instead of `data.bins` = {}{or_symbols}",
+            counted(bins, "bin"),
+            self.config.bins
+        ));
     }
 
     /// Returns how the numbers are read: as for the `given` weights, or else according to the config and the texts.

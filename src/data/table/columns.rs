@@ -32,15 +32,7 @@ impl Table<'_> {
         let known = self.known_columns();
         let known = &known[..];
         if self.has_header(&first, below, column) {
-            if first.1.len() != width {
-                self.reading.guesses.push(format!(
-                    "the header in {} has {}, but most lines below have {}; set `data.delimiter` to \
-                     another character if values are split in two, such as numbers with a decimal comma",
-                    self.shown(first.0),
-                    counted(first.1.len(), "name"),
-                    counted(width, "value")
-                ));
-            }
+            self.warn_of_header_width(&first, width);
             match self.config.column {
                 _ if first.1.iter().eq(known) => {}
                 Column::Name(ref name) if !name.is_empty() => {}
@@ -79,6 +71,19 @@ impl Table<'_> {
             self.push(&first, column)?;
         }
         Ok(column)
+    }
+
+    /// Warns if a header has another number of names than most lines below have values.
+    fn warn_of_header_width(&mut self, (line, names): &Row, width: usize) {
+        if names.len() != width {
+            self.reading.guesses.push(format!(
+                "the header in {} has {}, but most lines below have {}; set `data.delimiter` to another character if \
+                 values are split in two, such as numbers with a decimal comma",
+                self.shown(*line),
+                counted(names.len(), "name"),
+                counted(width, "value")
+            ));
+        }
     }
 
     /// Warns if the first column is read although it seems to number or identify the rows.

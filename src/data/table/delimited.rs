@@ -45,7 +45,7 @@ impl Table<'_> {
         let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
         let path = self.path().to_path_buf();
         let quotes = self.reads_quotes(text, delimiter)?;
-        let mut rows = rows((&path, self.file), text, delimiter, quotes).skip_while(is_blank);
+        let mut rows = rows((&path, self.files.current), text, delimiter, quotes).skip_while(is_blank);
         let Some(mut first) = rows.next().transpose()? else { return Ok(()) };
         let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
@@ -54,16 +54,7 @@ impl Table<'_> {
         if delimiter != b' ' {
             self.warn_of_trimmed(text, delimiter);
         }
-        if let Some(is_certain) = self.lacks_name_of_row_names(&first, &below, width) {
-            if !is_certain {
-                self.reading.guesses.push(format!(
-                    "{} has one value less than all lines below, whose first values are unique, so it is read as a \
-                     header without a name for the first column, as R writes it; set `data.header` = false if it is data",
-                    self.shown(first.0)
-                ));
-            }
-            first.1 = std::iter::once("").chain(first.1.iter()).collect();
-        }
+        self.name_row_names(&mut first, &below, width);
         let column = self.selected_column(&first)?;
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
@@ -95,19 +86,37 @@ impl Table<'_> {
             if let Some(order) = &self.columns.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
-            self.reading.add(&values);
-            let names = self.reading.header.as_ref().map_or(0, Vec::len);
-            let is_complete = column.is_some() || self.chosen.fields.is_some();
-            self.reading.short += usize::from(!is_complete && (1..names).contains(&values.len()));
-            match (self.chosen.fields.clone(), lists) {
-                (Some(fields), _) => self.push_fields(&(line, values), &fields),
-                (None, Some(list)) => self.push_list(&(line, values), list),
-                (None, None) => self.push(&(line, values), column),
-            }
+            self.push_delimited((line, values), (column, lists))
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
         Ok(())
+    }
+
+    /// Adds a row, of which a column is selected, or a column of lists.
+    fn push_delimited(&mut self, row: Row, (column, lists): (Option<usize>, Option<usize>)) -> Result<()> {
+        self.reading.add(&row.1);
+        let names = self.reading.header.as_ref().map_or(0, Vec::len);
+        let is_complete = column.is_some() || self.chosen.fields.is_some();
+        self.reading.gaps.short += usize::from(!is_complete && (1..names).contains(&row.1.len()));
+        match (self.chosen.fields.clone(), lists) {
+            (Some(fields), _) => self.push_fields(&row, &fields),
+            (None, Some(list)) => self.push_list(&row, list),
+            (None, None) => self.push(&row, column),
+        }
+    }
+
+    /// Adds an empty name to a header that lacks the name of the row names.
+    fn name_row_names(&mut self, first: &mut Row, below: &[&Row], width: usize) {
+        let Some(is_certain) = self.lacks_name_of_row_names(first, below, width) else { return };
+        if !is_certain {
+            self.reading.guesses.push(format!(
+                "{} has one value less than all lines below, whose first values are unique, so it is read as a header \
+                 without a name for the first column, as R writes it; set `data.header` = false if it is data",
+                self.shown(first.0)
+            ));
+        }
+        first.1 = std::iter::once("").chain(first.1.iter()).collect();
     }
 
     /// Reads each line as a text.
@@ -115,7 +124,7 @@ impl Table<'_> {
         let skipped = usize::from(self.config.header == Header::Given(true));
         for (line, text) in (1..).zip(text.lines()).skip(skipped) {
             if text.trim().is_empty() {
-                self.reading.empty += 1;
+                self.reading.gaps.empty += 1;
                 continue;
             }
             self.reading.add(&[text].into_iter().collect());

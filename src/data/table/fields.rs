@@ -286,7 +286,7 @@ impl Table<'_> {
                 }
                 let text = row.get(fields.values[0]).unwrap_or_default();
                 if text.is_empty() {
-                    self.reading.empty += 1;
+                    self.reading.gaps.empty += 1;
                 } else {
                     self.chosen.texts.push(TextSample::of_text(*line, text));
                 }
@@ -301,8 +301,8 @@ impl Table<'_> {
                 let values = fields.values.iter().map(|&index| row.get(index).unwrap_or_default());
                 // The values of a row without groups may end early.
                 let values = super::trimmed(values.collect());
-                self.reading.short += usize::from((1..fields.values.len()).contains(&values.len()));
-                self.reading.empty += usize::from(values.is_empty() && !row.is_empty());
+                self.reading.gaps.short += usize::from((1..fields.values.len()).contains(&values.len()));
+                self.reading.gaps.empty += usize::from(values.is_empty() && !row.is_empty());
                 self.push(&(*line, values), None)
             }
             Form::Values | Form::Stream => {

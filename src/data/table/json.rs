@@ -231,41 +231,7 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             targets::check(&members, &read)?;
             read
         }
-        (Value::Object(members), None) => {
-            let is_text =
-                |value: &Value| value.as_str().is_some_and(|text| text.contains(char::is_whitespace));
-            if members.values().any(is_text) && !members.values().any(Value::is_array) {
-                let texts = members.iter().find(|(_, value)| is_text(value)).map(|(name, _)| excerpt(name));
-                let name = texts.unwrap_or_default();
-                let others = field_names(members.iter().filter(|(field, _)| excerpt(field) != name));
-                let or_column = match &*others {
-                    "" => String::new(),
-                    others => format!(
-                        "; its other fields can be read too ({others}); for pairs of texts, set `data.source_column` and \
-                         `data.target_column`"
-                    ),
-                };
-                let remedy = format!(
-                    "to learn from such texts, set `data.column` = \"{name}\" and {INTO_TOKENS}{or_column}"
-                );
-                return Err(format!("is an object whose `{name}` is a text; {remedy}"));
-            }
-            let names = field_names(members.iter());
-            if names.is_empty() {
-                let problem = "is an object that holds only objects and nested arrays; write each sequence \
-                               as one array";
-                return Err(problem.to_string());
-            }
-            // The fields of prepared data sets of Hugging Face.
-            let prepared = if members.get("input_ids").is_some_and(Value::is_array) {
-                ", such as `data.column` = \"input_ids\" with `data.values` = \"integers\""
-            } else {
-                ""
-            };
-            return Err(format!(
-                "is an object with the fields {names}; set `data.column` to the field to read{prepared}"
-            ));
-        }
+        (Value::Object(members), None) => return Err(advice_for_object(&members)),
         (_, Some(name)) => {
             let name = excerpt(name);
             return Err(format!(
@@ -289,6 +255,39 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
             Ok(Values { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
         }
     }
+}
+
+/// Returns the problem of an object of which no field is selected, with the keys that select one.
+fn advice_for_object(members: &Map<String, Value>) -> String {
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| text.contains(char::is_whitespace));
+    if members.values().any(is_text) && !members.values().any(Value::is_array) {
+        let texts = members.iter().find(|(_, value)| is_text(value)).map(|(name, _)| excerpt(name));
+        let name = texts.unwrap_or_default();
+        let others = field_names(members.iter().filter(|(field, _)| excerpt(field) != name));
+        let or_column = match &*others {
+            "" => String::new(),
+            others => format!(
+                "; its other fields can be read too ({others}); for pairs of texts, set `data.source_column` and \
+                         `data.target_column`"
+            ),
+        };
+        let remedy =
+            format!("to learn from such texts, set `data.column` = \"{name}\" and {INTO_TOKENS}{or_column}");
+        return format!("is an object whose `{name}` is a text; {remedy}");
+    }
+    let names = field_names(members.iter());
+    if names.is_empty() {
+        let problem = "is an object that holds only objects and nested arrays; write each sequence \
+                               as one array";
+        return problem.to_string();
+    }
+    // The fields of prepared data sets of Hugging Face.
+    let prepared = if members.get("input_ids").is_some_and(Value::is_array) {
+        ", such as `data.column` = \"input_ids\" with `data.values` = \"integers\""
+    } else {
+        ""
+    };
+    format!("is an object with the fields {names}; set `data.column` to the field to read{prepared}")
 }
 
 /// Returns the named fields of an object as a row.

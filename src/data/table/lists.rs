@@ -57,7 +57,7 @@ impl Table<'_> {
         match integers(cell) {
             Some(values) => self.push(&(*line, values), None),
             None if cell.is_empty() => {
-                self.reading.empty += 1;
+                self.reading.gaps.empty += 1;
                 Ok(())
             }
             None => {

@@ -25,6 +25,7 @@ mod delimiter;
 mod edges;
 mod enclosed;
 mod fields;
+mod files;
 mod form;
 mod fractions;
 mod groups;
@@ -42,13 +43,13 @@ mod values;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csv::StringRecord;
 
 use self::chat::ChatTemplate;
 use self::fields::{Fields, Form as FieldForm, Selection};
+use self::files::{Files, Line};
 pub(super) use self::form::{Elements, Form};
 use self::groups::Groups;
 use self::json::Layout;
@@ -107,8 +108,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
     let mut table = Table {
         config,
         given,
-        files,
-        file: 0,
+        files: Files { paths: files, current: 0 },
         encoder: None,
         ids: Ids::default(),
         rows: Vec::new(),
@@ -119,8 +119,8 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         reading,
         seen: Seen::default(),
     };
-    for file in 0..table.files.len() {
-        table.file = file;
+    for file in 0..table.files.paths.len() {
+        table.files.current = file;
         table.read_file()?;
     }
     table.push_groups()?;
@@ -133,13 +133,6 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         return Err(Error::file(table.path(), "is empty; pass a table with data"));
     };
     table.into_dataset(encoder)
-}
-
-/// A line of a table: the index of its file, and its number, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Line {
-    file: usize,
-    number: usize,
 }
 
 /// The line in which a row begins, and the values of the row.
@@ -156,9 +149,7 @@ fn trimmed(mut values: StringRecord) -> StringRecord {
 struct Table<'a> {
     config: &'a DataConfig,
     given: Option<&'a Vocabulary>,
-    /// The files, and the index of the one that is read.
-    files: Vec<PathBuf>,
-    file: usize,
+    files: Files,
     /// Created for the first value.
     encoder: Option<Encoder<'a>>,
     ids: Ids,
@@ -281,29 +272,6 @@ impl<'a> Table<'a> {
     /// Returns the extension of the file in lower case.
     fn extension(&self) -> String {
         DataConfig::extension_of(self.path())
-    }
-
-    fn problem(&self, line: Option<Line>, problem: impl Into<String>) -> Error {
-        let path = line.map_or(self.path(), |line| &self.files[line.file]);
-        Error::in_file(path, line.map(|line| line.number), None, problem)
-    }
-
-    /// Returns the path of the file that is read.
-    fn path(&self) -> &Path {
-        &self.files[self.file]
-    }
-
-    /// Returns a line of the file that is read.
-    fn line(&self, number: usize) -> Line {
-        Line { file: self.file, number }
-    }
-
-    /// Returns a line's number, with its file if there are several, such as "line 3" or "line 3 of b.csv".
-    fn shown(&self, Line { file, number }: Line) -> String {
-        match self.files.len() {
-            1 => format!("line {number}"),
-            _ => format!("line {number} of {}", self.files[file].display()),
-        }
     }
 
     /// Returns the index of the column that `data.column` selects by its number.

@@ -7,6 +7,7 @@ use csv::StringRecord;
 
 use super::comments::unquoted_lines;
 use super::header::{self, ValueKind, kind};
+use super::reading::Gaps;
 use super::{Row, Table, TableReading, delimiter, enclosed};
 use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
@@ -236,7 +237,7 @@ impl Table<'_> {
             .fields
             .as_ref()
             .map(|fields| self.selected_shown(fields.values.len().saturating_sub(1)));
-        let TableReading { empty, short, header, guesses, .. } = &mut self.reading;
+        let TableReading { gaps: Gaps { empty, short, .. }, header, guesses, .. } = &mut self.reading;
         let where_empty = if selected.is_some() { " in the selected columns" } else { "" };
         let last = || Some(format!("`{}`", excerpt(header.as_ref()?.last()?)));
         if let (1.., Some(last)) = (*short, selected.or_else(last)) {
@@ -300,7 +301,7 @@ impl Table<'_> {
             && min == max
             && !text.is_empty()
         {
-            self.reading.is_cut = true;
+            self.reading.gaps.is_cut = true;
             guesses.push(format!(
                 "the last line has {} and no line break, but all others have {}, so the file may be \
                  truncated; complete or remove this line",

@@ -31,25 +31,30 @@ pub struct TableReading {
     pub columns: [usize; 2],
     /// The first rows as parsed.
     pub rows: Vec<Vec<String>>,
-    /// The number of rows without any value.
+    /// The rows that lack values.
     #[serde(skip)]
-    pub(super) empty: usize,
-    /// The number of rows with fewer values than the table has column names.
-    #[serde(skip)]
-    pub(super) short: usize,
-    /// True if the last line is shorter than all others and does not end in a line break.
-    #[serde(skip)]
-    pub(super) is_cut: bool,
+    pub(super) gaps: Gaps,
     /// Guesses, each with the key that overrides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,
+}
+
+/// Counts of rows that lack values.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Gaps {
+    /// The number of rows without any value.
+    pub empty: usize,
+    /// The number of rows with fewer values than the table has column names.
+    pub short: usize,
+    /// True if the last line is shorter than all others and does not end in a line break.
+    pub is_cut: bool,
 }
 
 impl TableReading {
     /// Counts the values of a row, and keeps the first rows. Counts an empty row separately.
     pub(super) fn add(&mut self, row: &StringRecord) {
         if row.is_empty() {
-            self.empty += 1;
+            self.gaps.empty += 1;
             return;
         }
         let [min, max] = &mut self.columns;

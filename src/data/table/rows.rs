@@ -77,7 +77,7 @@ impl<'a> Table<'a> {
                 line.map(|line| self.shown(line)).unwrap_or_default(),
                 counted(longest, "value")
             ));
-        } else if !self.reading.is_cut && !self.seen.own_ends {
+        } else if !self.reading.gaps.is_cut && !self.seen.own_ends {
             self.warn_of_odd_rows(&lengths);
         }
         self.warn_of_own_ends(&encoder);

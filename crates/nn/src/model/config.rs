@@ -1,4 +1,4 @@
-//! The config section `[model]`: the architecture of a model and its sizes.
+//! The architecture of a model and its sizes, as plain values.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ choices! {
     }
 }
 
-/// The section `[model]`.
+/// The architecture of a model and its sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

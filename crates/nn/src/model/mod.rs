@@ -1,6 +1,6 @@
 //! Models: everything around attention that makes up a decoder or encoder-decoder.
 //!
-//! [`ModelConfig`] is the config section `[model]`; [`Model`] is the model it builds.
+//! [`ModelConfig`] describes a model; [`Model`] is the model it builds.
 
 pub mod block;
 mod build;

@@ -10,7 +10,7 @@
 //! | [`Relative`] | the scores | continues, with one bias for all large distances |
 //!
 //! [`Position`] is one of these schemes and computes its contribution to embeddings and scores. [`PositionScheme`] is
-//! the config key `position`.
+//! the field `position` of a [`ModelConfig`](crate::model::ModelConfig).
 
 pub mod alibi;
 mod documents;
