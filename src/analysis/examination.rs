@@ -111,7 +111,7 @@ pub fn examine<B: Backend>(
     let rows = ablation_batch(valid.time(), rows).min(ablation_sequences);
     let batches = ablation_sequences / rows;
     let loss = |model: &Model<B>| evaluate(model, valid.batches(rows).take(batches), device).loss;
-    ablate(model, &mut heads, on_ablated, loss);
+    ablate(model, numbered(&mut heads), on_ablated, loss);
     Ok(Analysis {
         step,
         loss: Some(evaluation.loss),
@@ -143,7 +143,7 @@ pub fn inspect_sample<B: Backend>(
     let mut heads = tallies.scores();
     if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
         let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;
-        ablate(model, &mut heads, on_ablated, loss);
+        ablate(model, numbered(&mut heads), on_ablated, loss);
     }
     Ok((view, heads))
 }
@@ -153,17 +153,22 @@ fn ablation_batch(time: usize, rows: usize) -> usize {
     MAX_ABLATION_SEQUENCES.min(MAX_ABLATION_TOKENS / time.max(1)).min(rows).max(1)
 }
 
-/// Sets each head's ablation score, the rise of the `loss`; `on_ablated` receives the number of finished heads.
-fn ablate<B: Backend>(
+/// Iterates over the scores of all heads, each with its layer and head.
+fn numbered(heads: &mut [Vec<HeadScores>]) -> impl Iterator<Item = ([usize; 2], &mut HeadScores)> {
+    heads.iter_mut().enumerate().flat_map(|(layer, heads)| {
+        heads.iter_mut().enumerate().map(move |(head, scores)| ([layer, head], scores))
+    })
+}
+
+/// Sets the ablation score of heads, the rise of the `loss`; `on_ablated` receives the number of finished heads.
+pub(super) fn ablate<'s, B: Backend>(
     model: &Model<B>,
-    heads: &mut [Vec<HeadScores>],
+    heads: impl Iterator<Item = ([usize; 2], &'s mut HeadScores)>,
     on_ablated: impl Fn(u64),
     loss: impl Fn(&Model<B>) -> f64,
 ) {
     let full_loss = loss(model);
-    let heads = heads.iter_mut().enumerate();
-    let heads = heads.flat_map(|(layer, heads)| heads.iter_mut().enumerate().map(move |head| (layer, head)));
-    for (number, (layer, (head, scores))) in (1..).zip(heads) {
+    for (number, ([layer, head], scores)) in (1..).zip(heads) {
         scores.0[Score::Ablation as usize] =
             Some(loss(&ablation::without_head(model, layer, head)) - full_loss);
         on_ablated(number);

@@ -31,19 +31,15 @@ impl HeadTallies {
     pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], sequences: &[Documents]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
-            tallies.resize_with(*heads, Tally::default);
-            let map = weights.len() / (heads * sequences.len()).max(1);
-            // Parallel over heads, and sequential over sequences within a head: the sums do not depend on the number of
-            // threads.
-            tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
-                for (sequence, documents) in sequences.iter().enumerate() {
-                    let start = (sequence * heads + head) * map;
-                    for &(first, tokens) in documents {
-                        add(tally, &weights[start..start + map], first, tokens);
-                    }
-                }
-            });
+            add_layer(tallies, (*heads, weights), sequences);
         }
+    }
+
+    /// Adds another layer, with its number of heads and its weights as in [`add_batch`](Self::add_batch).
+    pub fn push_layer(&mut self, attention: (usize, &[f32]), sequences: &[Documents]) {
+        let mut tallies = Vec::new();
+        add_layer(&mut tallies, attention, sequences);
+        self.0.push(tallies);
     }
 
     /// Returns the scores of all heads, without the ablation score.
@@ -51,6 +47,21 @@ impl HeadTallies {
         let scores = |tally: &Tally| HeadScores::new(|score| tally[score as usize].value());
         self.0.iter().map(|heads| heads.iter().map(scores).collect()).collect()
     }
+}
+
+/// Adds the weights of all heads of a layer, `[sequence, head, query, key]`.
+fn add_layer(tallies: &mut Vec<Tally>, (heads, weights): (usize, &[f32]), sequences: &[Documents]) {
+    tallies.resize_with(heads, Tally::default);
+    let map = weights.len() / (heads * sequences.len()).max(1);
+    // Parallel over heads, and sequential over sequences within a head: the sums do not depend on the number of threads.
+    tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
+        for (sequence, documents) in sequences.iter().enumerate() {
+            let start = (sequence * heads + head) * map;
+            for &(first, tokens) in documents {
+                add(tally, &weights[start..start + map], first, tokens);
+            }
+        }
+    });
 }
 
 /// Adds one document: the `tokens` from position `first` on, with a head's `weights` over the entire sequence,

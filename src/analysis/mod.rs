@@ -8,6 +8,7 @@
 //! | [`circuit`] | circuit discovery by interventions |
 //! | `sample` | the validation sequences stored with a run |
 //! | `view` | attention and predictions on one sequence |
+//! | `selection` | a part of what a model computes on one sequence |
 //! | [`activations`] | the activations of a forward pass at chosen hook sites |
 //! | [`interventions`] | ablation and scaling of single components |
 //! | `free_running` | a sequence continued by the model itself |
@@ -26,6 +27,7 @@ mod head_history;
 pub mod interventions;
 mod sample;
 mod score;
+mod selection;
 mod snapshots;
 mod step_log;
 mod view;
@@ -36,6 +38,7 @@ pub use head::HeadTallies;
 pub use head_history::{HeadHistory, ScoredStep};
 pub use sample::{MAX_HELD_WEIGHTS, Sample};
 pub use score::{HeadScores, Score, shown_head};
+pub use selection::{Selected, Selection, inspect_selected};
 pub use snapshots::{Snapshot, Snapshots, is_snapshot_step, snapshot_sample};
 pub use step_log::{AtStep, StepLog};
 pub use view::View;

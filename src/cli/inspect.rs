@@ -9,8 +9,11 @@ use serde::Serialize;
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::InterventionArgs;
 use super::pictures::picture_format;
-use crate::analysis::{HeadScores, Sample, View, ablation, inspect_sample};
+use crate::analysis::{
+    HeadScores, Sample, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
+};
 use crate::backend::{self, Job};
+use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
@@ -47,22 +50,47 @@ pub struct Args {
     /// for an encoder-decoder also source, encoder_weights and cross_weights.
     #[arg(long)]
     json: bool,
+    /// The layers in the JSON, e.g. "0,2-3", counted from 0. [default: all]
+    #[arg(long, value_name = "LAYERS", requires = "json", conflicts_with = "out")]
+    layers: Option<String>,
+    /// The heads of each layer in the JSON, e.g. "0,2-3", counted from 0. [default: all]
+    #[arg(long, value_name = "HEADS", requires = "json", conflicts_with = "out")]
+    heads: Option<String>,
+    /// The contents of the JSON besides the tokens; others are not kept in memory. [default: all]
+    #[arg(long, value_name = "CONTENTS", value_delimiter = ',', requires = "json", conflicts_with = "out")]
+    only: Vec<Content>,
+}
+
+/// Contents of the JSON that can be selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Content {
+    Scores,
+    Weights,
+    Probabilities,
 }
 
 /// The JSON output. For an encoder-decoder it includes the source, and the attention of the encoder and the
 /// cross-attention.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct InspectReport<'a> {
     tokens: &'a [u32],
-    weights: Rows<'a>,
+    /// The selected layers and heads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layers: Option<&'a [usize]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heads: Option<&'a [usize]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<Rows<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a [u32]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     encoder_weights: Option<Rows<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cross_weights: Option<Rows<'a>>,
-    probabilities: &'a [Vec<f32>],
-    scores: &'a [Vec<HeadScores>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probabilities: Option<&'a [Vec<f32>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scores: Option<&'a [Vec<HeadScores>]>,
 }
 
 /// Attention maps as `[layer][head][query][key]`.
@@ -90,6 +118,9 @@ pub fn run(args: Args) -> Result<()> {
             format!("must be below `model.heads` = {}; heads are counted from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
+    if args.layers.is_some() || args.heads.is_some() || !args.only.is_empty() {
+        return print_selected(&args, &run, &sample);
+    }
     let (view, scores) = run.compute(Inspect(&args, folder, &sample))?;
     if !view.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
         return Err(Error::not_finite());
@@ -99,12 +130,13 @@ pub fn run(args: Args) -> Result<()> {
         let source = sample.source.as_deref();
         print_json_line(&InspectReport {
             tokens: &sample.inputs,
-            weights: rows(&view.maps.attention, sample.inputs.len()),
+            weights: Some(rows(&view.maps.attention, sample.inputs.len())),
             source,
             encoder_weights: source.map(|source| rows(&view.maps.encoder, source.len())),
             cross_weights: source.map(|source| rows(&view.maps.cross, source.len())),
-            probabilities: &view.probabilities,
-            scores: &scores,
+            probabilities: Some(&view.probabilities),
+            scores: Some(&scores),
+            ..InspectReport::default()
         });
     }
     let Some(out) = out else { return Ok(()) };
@@ -122,6 +154,83 @@ pub fn run(args: Args) -> Result<()> {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
+}
+
+/// Prints the selected part as JSON.
+fn print_selected(args: &Args, run: &OpenedRun, sample: &Sample) -> Result<()> {
+    let (selection, found) = run.compute(Select(args, &run.folder, &run.config, sample))?;
+    if !found.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
+        return Err(Error::not_finite());
+    }
+    let source = sample.source.as_deref();
+    let source_rows = |maps, time: usize| selection.weights.then(|| rows(maps, time));
+    print_json_line(&InspectReport {
+        tokens: &sample.inputs,
+        layers: Some(&selection.layers),
+        heads: Some(&selection.heads),
+        weights: source_rows(&found.attention, sample.inputs.len()),
+        source,
+        encoder_weights: source.and_then(|source| source_rows(&found.encoder, source.len())),
+        cross_weights: source.and_then(|source| source_rows(&found.cross, source.len())),
+        probabilities: selection.probabilities.then_some(&found.probabilities[..]),
+        scores: selection.scores.then_some(&found.scores[..]),
+    });
+    Ok(())
+}
+
+/// Parses numbers and ranges such as `0,2-3`, each below `count`, and returns them in ascending order; all without a text.
+fn numbers(option: &str, text: Option<&str>, count: usize) -> Result<Vec<usize>> {
+    let Some(text) = text else { return Ok((0..count).collect()) };
+    let mut found = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let bounds = [first, last].map(|bound| bound.trim().parse::<usize>().ok());
+        match bounds {
+            [Some(first), Some(last)] if first <= last && last < count => found.extend(first..=last),
+            [Some(first), Some(last)] if first <= last => {
+                let problem = format!("the model has {count}, counted from 0");
+                return Err(Error::Input(format!("{option}: {last} does not exist; {problem}")));
+            }
+            _ => {
+                let problem = "is not a list of numbers and ranges; write it as 0,2-3";
+                return Err(Error::Input(format!("{option}: `{text}` {problem}")));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The job that runs a model on a sequence and keeps a part.
+struct Select<'a>(&'a Args, &'a RunFolder, &'a Config, &'a Sample);
+
+impl Job for Select<'_> {
+    type Output = (Selection, Selected);
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
+        let Self(args, folder, config, sample) = self;
+        let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
+        let model = args.interventions.apply(model, &description, folder, &device)?;
+        let source_time = sample.source.as_ref().map_or(0, Vec::len);
+        input::check_length(&description, sample.inputs.len(), source_time)?;
+        let keeps = |content| args.only.is_empty() || args.only.contains(&content);
+        let selection = Selection {
+            layers: numbers("--layers", args.layers.as_deref(), ablation::heads(&model).len())?,
+            heads: numbers("--heads", args.heads.as_deref(), config.model.heads)?,
+            weights: keeps(Content::Weights),
+            scores: keeps(Content::Scores),
+            probabilities: keeps(Content::Probabilities),
+        };
+        let heads = selection.layers.len() * selection.heads.len();
+        // Without the weights, only those of one layer are in memory.
+        let held = if selection.weights { heads } else { config.model.heads };
+        check_memory(held, sample.inputs.len() + source_time)?;
+        let pieces = PieceProgress::new(true, heads, "heads ablated");
+        let done = (selection.scores && !args.no_ablation).then_some(|done| pieces.done(done as usize));
+        let found = inspect_selected(&model, sample, &selection, done, &device)?;
+        Ok((selection, found))
+    }
 }
 
 /// The job that runs a model on a sequence.

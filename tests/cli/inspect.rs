@@ -128,3 +128,31 @@ fn invalid_inspect_input_is_refused_in_one_line() {
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
     assert!(stderr.contains("model.safetensors") && stderr.contains("`train --resume run`"), "{stderr}");
 }
+
+#[test]
+fn inspect_prints_only_what_is_selected() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=9"], "run");
+    let inspect = |arguments: &[&str]| -> Value {
+        let arguments = [&["inspect", "run", "--tokens", "3 1 4 1 5", "--json"], arguments].concat();
+        serde_json::from_str(&stdout_of(dir.path(), &arguments)).unwrap()
+    };
+    let all = inspect(&[]);
+    let scores = inspect(&["--only", "scores"]);
+    assert_eq!((&scores["scores"], &scores["tokens"]), (&all["scores"], &all["tokens"]));
+    assert!(scores.get("weights").is_none() && scores.get("probabilities").is_none());
+    let part = inspect(&["--layers", "1", "--heads", "0-1", "--only", "weights,probabilities"]);
+    assert_eq!((&part["layers"], &part["heads"]), (&serde_json::json!([1]), &serde_json::json!([0, 1])));
+    assert_eq!((&part["weights"][0], &part["probabilities"]), (&all["weights"][1], &all["probabilities"]));
+    for (arguments, problem) in [
+        (&["--layers", "2"][..], "--layers: 2 does not exist; the model has 2, counted from 0"),
+        (&["--heads", "0;1"], "--heads: `0;1` is not a list of numbers and ranges; write it as 0,2-3"),
+        (&["--layers", "1-0"], "--layers: `1-0` is not a list"),
+    ] {
+        let arguments = [&["inspect", "run", "--tokens", "3 1", "--json"], arguments].concat();
+        let output = program(dir.path()).args(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let stdout = text(&output.stdout);
+        assert!(stdout.contains(problem), "{arguments:?}: {stdout} {}", text(&output.stderr));
+    }
+}
