@@ -152,7 +152,7 @@ fn inspect_prints_only_what_is_selected() {
         let arguments = [&["inspect", "run", "--tokens", "3 1", "--json"], arguments].concat();
         let output = program(dir.path()).args(&arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let stdout = text(&output.stdout);
-        assert!(stdout.contains(problem), "{arguments:?}: {stdout} {}", text(&output.stderr));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(problem), "{arguments:?}: {stderr}");
     }
 }
