@@ -5,7 +5,7 @@ use causal_attention_report::color::{color, diverging};
 use causal_attention_report::token_matrix::TokenMatrix;
 use causal_attention_report::{Interval, Picture, patching, round_up};
 
-use crate::analysis::circuit::{Component, Edge, Explanation, Input, Patching};
+use crate::analysis::circuit::{Component, Edge, Explanation, Input, Patching, Quantity};
 use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed};
 
@@ -57,8 +57,16 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
         rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
     let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
     let largest = round_up(shown.fold(0.0, |largest: f64, it| largest.max(it.abs())));
-    let note = "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to \
-                its name, the mean over all sequences";
+    let note = match found.gain.quantity {
+        Quantity::LogitDifference => {
+            "contribution of each component to the logit of the answer minus that of the other token; next to its name, the \
+             mean over all sequences"
+        }
+        Quantity::Loss | Quantity::LogProbability => {
+            "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to its \
+             name, the mean over all sequences"
+        }
+    };
     let scale = ("logit", Interval { start: -largest, end: largest });
     let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging };
     attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)

@@ -180,7 +180,9 @@ impl Table<'_> {
             let row = self.rows.iter().find(|(_, ids)| ids.contains(&position));
             let line = row.map(|(line, _)| *line).or(self.seen.first_lines.get(id as usize).copied());
             let place = match row {
-                Some((_, ids)) if ids.len() > 1 => format!("value {}: ", position - ids.start + 1),
+                Some((_, ids)) if ids.len() > 1 => {
+                    format!("{}: ", self.value_shown(self.columns.skipped + position - ids.start))
+                }
                 _ => String::new(),
             };
             let problem = format!(

@@ -315,6 +315,18 @@ impl Table<'_> {
         }
     }
 
+    /// Returns the value of a row, counted from 0, for a message: by its column if columns are selected, or else by its
+    /// number and its name.
+    pub(super) fn value_shown(&self, index: usize) -> String {
+        match self.columns.names.get(index) {
+            _ if self.chosen.fields.is_some() => self.selected_shown(index),
+            Some(name) if self.columns.order.is_none() => {
+                format!("value {} (`{}`)", index + 1, excerpt(name))
+            }
+            _ => format!("value {}", index + 1),
+        }
+    }
+
     /// Returns the name of the column of a selected value for a message, or its number.
     pub(super) fn selected_shown(&self, index: usize) -> String {
         let fields = self.chosen.fields.as_ref();

@@ -313,13 +313,9 @@ impl<'a> Table<'a> {
                     }
                     Err(format!("{problem}; add it, because a column needs a value in every row"))
                 }
-                Some(value) => self.id(value).map_err(|problem| match (all, self.columns.names.get(index)) {
-                    (1, _) => problem,
-                    _ if self.chosen.fields.is_some() => format!("{}: {problem}", self.selected_shown(index)),
-                    (_, Some(name)) if self.columns.order.is_none() => {
-                        format!("value {} (`{}`): {problem}", index + 1, excerpt(name))
-                    }
-                    _ => format!("value {}: {problem}", index + 1),
+                Some(value) => self.id(value).map_err(|problem| match all {
+                    1 => problem,
+                    _ => format!("{}: {problem}", self.value_shown(index)),
                 }),
             };
             let id = id.map_err(|problem| self.problem(Some(*line), problem))?;

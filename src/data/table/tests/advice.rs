@@ -95,6 +95,9 @@ fn values_that_are_no_numbers_are_located() {
     let file = File::new("rows.csv", "1.5,2.5\n3.5,4.5\n5.5,NA\n");
     let problem = file.problem(bins(&file));
     assert!(problem.starts_with("FILE:3: value 2: `NA` is not a number"), "{problem}");
+    let file = File::new("rows.csv", "firm,x\nUS,1.5\nGM,2.5\n");
+    let problem = file.problem(bins(&file));
+    assert!(problem.starts_with("FILE:2: value 1 (`firm`): `US` is not a number"), "{problem}");
     let file = File::new("object.json", "{\"attention_mask\": [1, 1], \"input_ids\": [4, 5]}");
     assert!(file.problem(file.config()).contains("'.[\"input_ids\"][]'"), "{}", file.problem(file.config()));
 }
