@@ -1,5 +1,5 @@
-//! A part of what a model computes on one sequence: the maps of some heads, the scores, or the probabilities. What is not
-//! selected is not kept, so long sequences and large models fit into memory.
+//! A part of what a model computes on one sequence: the maps of some heads, the scores, or the probabilities. The rest is
+//! not kept, so long sequences and large models fit into memory.
 
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
@@ -13,7 +13,7 @@ use crate::evaluation::{DeviceBatch, evaluate};
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
 use crate::model::Model;
 
-/// What is kept of a forward pass.
+/// The parts of a forward pass to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The layers whose maps and scores are kept, in ascending order.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_selected_part_equals_the_same_part_of_the_whole() {
+    fn selected_parts_equal_those_of_the_whole() {
         let decoder = ModelConfig { d_model: 12, heads: 3, ..ModelConfig::default() };
         let pairs = ModelConfig { architecture: Architecture::EncoderDecoder, ..decoder.clone() };
         for (config, source) in [(decoder, None), (pairs, Some(vec![4, 1, 5]))] {

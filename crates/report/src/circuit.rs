@@ -36,7 +36,7 @@ pub struct Circuit {
     pub quantity: &'static str,
     /// The unit of the quantity, such as "nats".
     pub unit: &'static str,
-    /// How components are ablated, such as "mean-ablated".
+    /// The ablation of components, such as "mean-ablated".
     pub ablated: &'static str,
     /// The name of the baseline, such as "the unigram baseline".
     pub baseline: String,

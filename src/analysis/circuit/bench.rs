@@ -73,7 +73,7 @@ pub(super) struct Bench<'a, B: Backend> {
     pub full: Activations<B>,
     /// The activations on the corrupted sequences, if the question has them.
     pub corrupted: Option<Activations<B>>,
-    /// What replaces the output of each head and feed-forward layer when it is ablated.
+    /// The replacement of the output of each head and feed-forward layer for an ablation.
     pub replacements: Vec<(Site, Tensor<B, 3>)>,
     pub quantity: Quantity,
     /// The tokens whose logits are subtracted from those of the targets, `[batch, time]`.

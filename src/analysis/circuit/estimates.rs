@@ -4,7 +4,7 @@
 //! If the output `a` of a component is replaced by `r`, the quantity `q` changes by about `(r - a) · dq/da`. A few backward
 //! passes thus estimate the ablation of every component. The gradient is averaged over embeddings between those of the
 //! sequence and those of the corrupted one (without one: their mean), because it vanishes where the model is certain.
-//! What is reported is measured by ablation.
+//! All reported numbers come from ablations.
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};

@@ -140,8 +140,7 @@ fn basis(samples: &[Sample], targets: usize, left_out: Option<String>) -> Basis 
 }
 
 fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGain {
-    let share = |value: f64| if gain.no_circuit.is_none() { gain.share(value) } else { 0.0 };
-    CircuitGain {
+    let mut found = CircuitGain {
         quantity: question.quantity(),
         ablation: question.ablation(),
         model: gain.model,
@@ -149,10 +148,15 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
         baseline_of: gain.baseline_of,
         circuit: circuit.value,
         complement: circuit.complement,
-        faithfulness: share(circuit.value),
-        complement_share: share(circuit.complement),
+        faithfulness: 0.0,
+        complement_share: 0.0,
         no_circuit: gain.no_circuit,
+    };
+    if found.no_circuit.is_none() {
+        found.faithfulness = found.share(circuit.value);
+        found.complement_share = found.share(circuit.complement);
     }
+    found
 }
 
 /// Scores the heads on `samples`, `[layer][head]`.

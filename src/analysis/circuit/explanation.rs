@@ -167,6 +167,13 @@ pub struct HeadAnalysis {
     pub cross_heads: usize,
 }
 
+impl CircuitGain {
+    /// Returns the share of the gain over the baseline that `value` recovers: 0 for the baseline, 1 for the model.
+    pub fn share(&self, value: f64) -> f64 {
+        (value - self.baseline) / (self.model - self.baseline)
+    }
+}
+
 impl Explanation {
     /// Returns the number of heads and feed-forward layers of the model.
     pub fn model_components(&self) -> usize {

@@ -172,11 +172,6 @@ impl Gain {
         }
         selected
     }
-
-    /// Returns the share of the gain over the baseline that `value` recovers: 0 for the baseline, 1 for the model.
-    pub fn share(&self, value: f64) -> f64 {
-        (value - self.baseline) / (self.model - self.baseline)
-    }
 }
 
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules

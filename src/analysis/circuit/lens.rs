@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lens_after_attention_reads_the_stream_before_the_feed_forward_layer() {
+    fn lens_after_attention_reads_the_middle_stream() {
         for model in models() {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let mut middles = Middles(Vec::new());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn attribution_to_two_answers_sums_to_their_logit_difference() {
+    fn attributions_to_answers_sum_to_their_difference() {
         for model in models().filter(|model| explainable(model).unwrap().softcap == 0.0) {
             let model = explainable(&model).unwrap();
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());

@@ -50,14 +50,14 @@ impl Quantity {
     }
 }
 
-/// What the output of an ablated component is replaced by.
+/// The replacement of the output of an ablated component.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ablation {
-    /// Its mean over sequences or positions.
+    /// The mean over sequences or positions.
     #[default]
     Mean,
-    /// Its output on the corrupted sequence (resample ablation: Chan et al., 2022, "Causal Scrubbing").
+    /// The output on the corrupted sequence (resample ablation: Chan et al., 2022, "Causal Scrubbing").
     Resample,
 }
 

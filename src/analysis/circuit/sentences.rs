@@ -103,7 +103,7 @@ fn describe_component(
     if gain.quantity.is_worse(gain.model, *ablated) && rounded(gain.model) != rounded(*ablated) {
         effect += ", so it makes the model worse on these sequences";
     }
-    let without = percent((without - gain.baseline) / (gain.model - gain.baseline));
+    let without = percent(gain.share(*without));
     let effect = format!("{effect}; without it, the circuit recovers {without}.");
     let Some(head) = *head else {
         let verb = verb[..1].to_uppercase() + &verb[1..];

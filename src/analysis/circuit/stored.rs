@@ -18,7 +18,7 @@ const MAX_NUMBER: f64 = 1e12;
 /// The maximum length of a component's name, in characters.
 const MAX_NAME_LENGTH: usize = 100;
 
-/// Whether something holds, and the problem if it does not.
+/// True if the data is consistent, and the problem otherwise.
 type Check = (bool, &'static str);
 
 impl Serialize for Explanation {
@@ -116,7 +116,7 @@ impl Explanation {
         let gain = &self.gain;
         let has_gain = gain.no_circuit.is_some() || gain.quantity.is_worse(gain.baseline, gain.model);
         let is_share = |share: f64, value: f64| {
-            let expected = (value - gain.baseline) / (gain.model - gain.baseline);
+            let expected = gain.share(value);
             (share - expected).abs() <= 1e-6 * expected.abs().max(1.0)
         };
         let has_shares = gain.no_circuit.is_some()

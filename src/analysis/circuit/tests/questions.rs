@@ -50,7 +50,7 @@ fn a_preference_is_explained_by_resampling() {
 }
 
 #[test]
-fn padding_does_not_change_the_answer_of_a_prompt() {
+fn padding_does_not_change_an_answer() {
     let [short, long] = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
     let value = |prompts: &[Prompt]| {
         let found = asked(induction(), prompts);
@@ -74,7 +74,7 @@ fn a_log_probability_is_explained_by_mean_ablation() {
 }
 
 #[test]
-fn an_answer_that_the_model_does_not_prefer_is_not_explained() {
+fn answers_without_preference_are_not_explained() {
     let exchanged = Prompt { answer: Some(3), ..prompt(&[], Some(1)) };
     let reason = asked(induction(), &[exchanged]).gain.no_circuit.unwrap();
     assert!(reason.contains("may be due to chance"), "{reason}");
