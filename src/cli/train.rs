@@ -155,10 +155,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
             draw_or_warn(&RunFolder::at(folder), &config, &device, None);
         }
     })?;
-    let exit_code = match outcome.signal {
-        0 => ExitCode::SUCCESS,
-        signal => ExitCode::from(signals::exit_code(signal)),
-    };
+    let exit_code =
+        outcome.signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::exit_code(signal)));
     if workers.is_first() {
         let (circuit, plots) = explain_and_draw(&outcome, &config, &control);
         print(&outcome, &circuit, &plots, args.json);
@@ -173,9 +171,9 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
 fn explain_and_draw(outcome: &Outcome, config: &Config, control: &Control) -> (Vec<String>, Vec<PathBuf>) {
     let (folder, device) = (&outcome.folder, &control.device);
     match (outcome.summary.ended, outcome.signal) {
-        (Ended::Paused, 0) => Default::default(),
-        (_, 0) => draw_or_warn(folder, config, device, Some((outcome, control))),
-        (ended, _) => {
+        (Ended::Paused, None) => Default::default(),
+        (_, None) => draw_or_warn(folder, config, device, Some((outcome, control))),
+        (ended, Some(_)) => {
             // A circuit from an earlier part of the run was found on other weights.
             let _ = std::fs::remove_file(folder.circuit());
             let run = folder.path().display();

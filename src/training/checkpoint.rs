@@ -9,13 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::run_folder::RunFolder;
+use super::state::{RunState, RunTime};
 use crate::error::{Error, Result, ensure};
-use crate::evaluation::Evaluation;
 use crate::files::{create, hash, read_json, show_at, sync_folder, write_atomically, write_unpublished};
 use crate::weights::file::WeightsFile;
 use crate::weights::native::{self, Description, Tensors};
@@ -34,79 +32,6 @@ const MAX_SECONDS: f64 = 1e12;
 /// The number of newest checkpoints to keep in addition to the best one: one more than needed, in case one is damaged.
 const RETAINED_CHECKPOINTS: usize = 2;
 
-/// The state of a run, apart from weights and moments.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// The number of steps done.
-    pub step: usize,
-    /// The fingerprint of the data. A run resumes only with the same data.
-    pub data_fingerprint: u64,
-    /// The hash of the seed and the model. A run resumes only with the same seed and model.
-    #[serde(default)]
-    pub began_with: String,
-    /// The keys of the section `training` that were used last.
-    #[serde(default)]
-    pub training: BTreeMap<String, toml::Value>,
-    /// The warnings from reading the data at the start, which a resumed run reads as recorded.
-    #[serde(default)]
-    pub guesses: Vec<String>,
-    /// The changes of the section `training` with which the run was resumed.
-    #[serde(default)]
-    pub changes: Vec<String>,
-    /// The number of optimizer updates.
-    pub updates: usize,
-    /// The number of targets trained on.
-    pub tokens: u64,
-    /// The time that the run took.
-    #[serde(flatten)]
-    pub time: RunTime,
-    /// The best validation.
-    pub best: Option<Best>,
-    /// The parts of the observers and of `metrics.csv`, by name.
-    pub parts: BTreeMap<String, Value>,
-}
-
-/// The time that a run took, in seconds, without the time between its sessions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunTime {
-    /// The seconds of training.
-    pub seconds: f64,
-    /// The seconds of the run, including validations and checkpoints.
-    pub elapsed: f64,
-    /// The seconds spent on writing checkpoints.
-    #[serde(default)]
-    pub checkpoint_seconds: f64,
-}
-
-impl State {
-    /// Returns a part by its name, or the default value if the checkpoint lacks the part.
-    ///
-    /// # Errors
-    /// If the part cannot be deserialised.
-    pub fn part<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
-        let Some(part) = self.parts.get(name) else { return Ok(T::default()) };
-        T::deserialize(part).map_err(|error| self.damaged(name, &error))
-    }
-
-    /// Returns the error for a part that cannot be read.
-    pub(super) fn damaged(&self, name: &str, error: &serde_json::Error) -> Error {
-        let step = self.step;
-        Error::Input(format!(
-            "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it \
-             to resume from the previous checkpoint"
-        ))
-    }
-}
-
-/// The best validation of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The steps done at that validation.
-    pub step: usize,
-    /// The results of the validation.
-    pub evaluation: Evaluation,
-}
-
 /// A complete checkpoint, read and verified.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -119,24 +44,34 @@ pub struct Checkpoint {
     /// The optimizer's moments: `<parameter>.first` and `<parameter>.second`, flattened.
     pub moments: Tensors,
     /// The run's state.
-    pub state: State,
+    pub state: RunState,
 }
 
-/// Writes a checkpoint into `folder`. The weights must be finite, so that the run can resume from them.
-pub fn write(
-    folder: &RunFolder,
-    (weights, description): (&Tensors, &Description),
-    moments: &Tensors,
-    state: &State,
-) -> Result<()> {
-    let (checkpoints, path) = (folder.checkpoints(), checkpoint_path(folder, state.step));
+/// The contents of a checkpoint, to be written.
+pub struct Contents {
+    /// The number of steps done.
+    pub step: usize,
+    /// The weights. They must be finite, so that the run can resume from them.
+    pub weights: Tensors,
+    /// The model that the weights belong to.
+    pub description: Description,
+    /// The optimizer's moments.
+    pub moments: Tensors,
+    /// The run's state as JSON.
+    pub state: Vec<u8>,
+}
+
+/// Writes a checkpoint into `folder`.
+pub fn write(folder: &RunFolder, contents: &Contents) -> Result<()> {
+    let Contents { step, weights, description, moments, state } = contents;
+    let (checkpoints, path) = (folder.checkpoints(), checkpoint_path(folder, *step));
     create(&checkpoints)?;
     let hidden = TempDir::with_prefix_in(WRITING_PREFIX, &checkpoints)
         .map_err(|error| Error::io("write into", &checkpoints, error.kind().into()))?;
     let files = [
         (WEIGHTS, native::to_bytes(weights, Some(description))?),
         (MOMENTS, native::to_bytes(moments, None)?),
-        (STATE, serde_json::to_vec_pretty(state).expect("a state holds plain values")),
+        (STATE, state.clone()),
     ];
     let manifest = files.iter().map(|(name, bytes)| (*name, hash(bytes))).collect::<BTreeMap<_, _>>();
     let manifest = serde_json::to_vec_pretty(&manifest).expect("a manifest holds plain values");
@@ -239,10 +174,10 @@ fn manifest(folder: &RunFolder, step: usize) -> Result<BTreeMap<String, String>>
 }
 
 /// Reads the state of the checkpoint of `step`, and checks the range of its numbers.
-fn state(folder: &RunFolder, step: usize) -> Result<State> {
+fn state(folder: &RunFolder, step: usize) -> Result<RunState> {
     let path = checkpoint_path(folder, step).join(STATE);
-    let state: State = read_json(&path, "the state of a run")?;
-    let State { step: own, updates, tokens, best, .. } = &state;
+    let state: RunState = read_json(&path, "the state of a run")?;
+    let RunState { step: own, updates, tokens, best, .. } = &state;
     let RunTime { seconds, elapsed, checkpoint_seconds } = &state.time;
     let is_time = |seconds: &f64| (0.0..=MAX_SECONDS).contains(seconds);
     let fits = *own == step

@@ -20,10 +20,36 @@ pub(super) fn has_signal(signal: &AtomicUsize) -> bool {
     !matches!(signal.load(Ordering::Relaxed), 0 | NO_UNSAVED_WORK)
 }
 
-/// Reverts [`defer_signal`] once everything is saved. Returns the signal that arrived before, or 0.
-pub(super) fn stop_deferring(signal: &AtomicUsize) -> usize {
+/// Reverts [`defer_signal`] once everything is saved. Returns the signal that arrived before.
+pub(super) fn stop_deferring(signal: &AtomicUsize) -> Option<usize> {
     let received = signal.compare_exchange(0, NO_UNSAVED_WORK, Ordering::Relaxed, Ordering::Relaxed);
-    received.err().filter(|&signal| signal != NO_UNSAVED_WORK).unwrap_or(0)
+    received.err().filter(|&signal| signal != NO_UNSAVED_WORK)
+}
+
+/// A reason to stop a run before its last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A signal with this number.
+    Signal(usize),
+    /// The time limit.
+    TimeLimit,
+}
+
+/// The requests of an observer or a process, made before a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Stops the run after the step.
+    pub stop: Option<Stop>,
+    /// Reads the loss of the step from the device, which blocks until the device is done.
+    pub wants_loss: bool,
+}
+
+impl Requests {
+    /// Combines two requests. The first reason to stop counts.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { stop: self.stop.or(other.stop), wants_loss: self.wants_loss || other.wants_loss }
+    }
 }
 
 /// The progress display, stop signal, device and workers of a run.
@@ -47,6 +73,11 @@ impl Control {
     /// Returns true if a signal has asked the run to end.
     pub fn is_interrupted(&self) -> bool {
         has_signal(&self.signal)
+    }
+
+    /// Returns the signal that has asked the run to end.
+    pub(super) fn stop(&self) -> Option<Stop> {
+        self.is_interrupted().then(|| Stop::Signal(self.signal.load(Ordering::Relaxed)))
     }
 
     /// Returns the control of a run on `device` to its end, without progress display, in this process only.

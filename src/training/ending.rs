@@ -2,15 +2,17 @@
 
 use std::time::Instant;
 
+use burn::module::Module;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::checkpoint::{self, Best};
-use super::control::stop_deferring;
+use super::checkpoint;
+use super::control::{Stop, stop_deferring};
 use super::metrics::Split;
 use super::observers::{Explosion, explosion};
 use super::run_folder::{Lock, RunFolder};
+use super::state::Best;
 use super::stopping::Ended;
-use super::summary::Summary;
+use super::summary::{Hashes, Losses, Machine, Summary, Work, speed};
 use super::trainer::Trainer;
 use crate::analysis::{Analysis, examine, shown_head};
 use crate::error::{Error, Result};
@@ -26,8 +28,8 @@ pub struct Outcome {
     pub folder: RunFolder,
     /// The summary of the run.
     pub summary: Summary,
-    /// The signal that interrupted the run, or 0.
-    pub signal: usize,
+    /// The number of the signal that interrupted the run.
+    pub signal: Option<usize>,
     /// The lock on the folder, held until the outcome is dropped. `None` on a worker that does not write.
     pub lock: Option<Lock>,
 }
@@ -35,17 +37,21 @@ pub struct Outcome {
 impl<B: AutodiffBackend> Trainer<B> {
     /// Trains the run to its end, with its folder locked by `lock`. Worker 0 writes the results.
     pub(super) fn run_to_end(mut self, lock: Option<Lock>) -> Result<Outcome> {
+        let had_exploded = self.state.part::<Explosion>(explosion::NAME)?.has_begun();
+        let resumed_at = self.state.step;
         // A diverged run keeps and analyses its best weights.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
             Err(Error::Diverged { step, what, advice, kept, .. }) => {
-                (Ended::Diverged, Some((step, what, self.advice(advice)?, kept)))
+                let advice = if had_exploded { advice_after_explosion(resumed_at) } else { advice };
+                (Ended::Diverged, Some((step, what, advice, kept)))
             }
             Err(error) => return Err(error),
         };
         if !self.setup.control.workers.is_first() {
             let summary = self.summary(ended);
-            return Ok(Outcome { folder: self.setup.folder, summary, signal: self.requests.signal, lock });
+            let signal = self.signal();
+            return Ok(Outcome { folder: self.setup.folder, summary, signal, lock });
         }
         if self.state.best.is_none() {
             // The run stopped before its first validation, and the newest checkpoint holds finite weights. If the
@@ -70,9 +76,9 @@ impl<B: AutodiffBackend> Trainer<B> {
         summary.write(&self.setup.folder)?;
         // Everything is saved, so a signal ends the program immediately.
         let late_signal = stop_deferring(&self.setup.control.signal);
-        let signal = if self.requests.signal == 0 { late_signal } else { self.requests.signal };
+        let signal = self.signal().or(late_signal);
         // Skip the analysis of a paused or interrupted run; it is done when the run completes.
-        let is_analysed = signal == 0 && ended != Ended::Paused;
+        let is_analysed = signal.is_none() && ended != Ended::Paused;
         if let Some(best) = self.state.best.as_ref().filter(|_| is_analysed) {
             let analysis = self.analyse(best)?;
             summary.hashes.analysis_sha256 = sha256(&self.setup.folder.analysis()).ok();
@@ -89,19 +95,12 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
     }
 
-    /// Returns the advice for a diverged run. If the run resumed from a checkpoint whose losses had exploded already,
-    /// other settings do not help.
-    fn advice(&self, advice: String) -> Result<String> {
-        let before = &self.clock.before;
-        let had_exploded = before.part::<Explosion>(explosion::NAME)?.has_begun();
-        Ok(match had_exploded {
-            true => format!(
-                "The losses had already risen at step {}, from which the run resumed; start a new run with these \
-                 settings",
-                thousands(before.step as f64)
-            ),
-            false => advice,
-        })
+    /// Returns the number of the signal that stopped the run.
+    fn signal(&self) -> Option<usize> {
+        match self.state.stop {
+            Some(Stop::Signal(signal)) => Some(signal),
+            Some(Stop::TimeLimit) | None => None,
+        }
     }
 
     /// Analyses the best weights, shows the progress, and writes the analysis.
@@ -129,7 +128,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let has_ended = matches!(ended, Ended::Completed | Ended::EarlyStopped | Ended::TimeLimit);
         let start = self.state.best.as_ref().filter(|best| best.step == 0)?;
         // Without a validation after the start, nothing was compared.
-        let last = self.history.last(Split::Valid).filter(|row| row.step > 0)?.loss;
+        let last = self.state.last(Split::Valid).filter(|row| row.step > 0)?.loss;
         let advice = match (last - start.evaluation.loss).abs() < MIN_CHANGE {
             true => "The loss hardly changed; raise training.learning_rate".to_string(),
             false => self.setup.config.training.divergence_advice(),
@@ -155,7 +154,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 )
             });
         };
-        let last = self.history.last(Split::Valid)?.step;
+        let last = self.state.last(Split::Valid)?.step;
         let is_between = ended == Ended::TimeLimit && last < self.state.step;
         is_between.then(|| {
             format!(
@@ -172,9 +171,57 @@ impl<B: AutodiffBackend> Trainer<B> {
     fn train(&mut self) -> Result<Ended> {
         let ended = self.steps();
         let begun = Instant::now();
-        let written = self.finish_writing();
+        let ends = self.observers.iter_mut().map(|observer| observer.end());
+        let written = ends.fold(Ok(()), Result::and);
         self.state.time.checkpoint_seconds += begun.elapsed().as_secs_f64();
-        self.observers.iter_mut().for_each(|observer| observer.end());
         ended.and_then(|ended| written.map(|()| ended))
     }
+
+    /// Returns the summary of the run, once `model.safetensors` is written.
+    pub(super) fn summary(&self, ended: Ended) -> Summary {
+        let (state, device) = (&self.state, &self.setup.control.device);
+        let best = state.best.as_ref();
+        let guesses = state.guesses.iter().filter(|guess| !self.setup.warnings.contains(guess));
+        Summary {
+            losses: Losses {
+                best_valid_loss: best.map(|best| best.evaluation.loss),
+                best_step: best.map(|best| best.step),
+                last_valid_loss: state.last(Split::Valid).map(|row| row.loss),
+                last_train_loss: state.last(Split::Train).map(|row| row.loss),
+                floor: self.setup.dataset.floor.map(|floor| floor.valid),
+                accuracy: best.map(|best| best.evaluation.accuracy),
+                determined_accuracy: best.and_then(|best| best.evaluation.determined_accuracy),
+            },
+            work: Work {
+                parameters: self.learning.learner.model().num_params(),
+                steps: state.step,
+                steps_per_epoch: self.setup.steps_per_epoch as f64,
+                tokens: state.tokens,
+                seconds: state.time.seconds,
+                checkpoint_seconds: state.time.checkpoint_seconds,
+                tokens_per_second: speed(state.tokens, state.time.seconds),
+                clip_rate: state.clipped.rate(),
+            },
+            machine: Machine {
+                backend: device.backend.name().to_string(),
+                device: device.name.clone(),
+                workers: self.setup.control.workers.count(),
+            },
+            seed: self.setup.config.run.seed,
+            ended,
+            diverged_step: (ended == Ended::Diverged).then_some(state.step),
+            heads_worth_most: Vec::new(),
+            hashes: Hashes::of(&self.setup.folder),
+            warnings: self.setup.warnings.iter().chain(guesses).chain(&state.changes).cloned().collect(),
+        }
+    }
+}
+
+/// Returns the advice for a diverged run that resumed from a checkpoint whose losses had exploded already. Other
+/// settings do not help.
+fn advice_after_explosion(resumed_at: usize) -> String {
+    format!(
+        "The losses had already risen at step {}, from which the run resumed; start a new run with these settings",
+        thousands(resumed_at as f64)
+    )
 }

@@ -6,7 +6,8 @@ use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::TrainOutput;
 
-use super::reduce::{Requests, StepInfo};
+use super::control::{Requests, Stop};
+use super::step::StepInfo;
 use super::step::{StepOutput, Trainee};
 use crate::backend::MAX_CONCURRENT_SHARDS;
 use crate::error::Result;
@@ -107,8 +108,9 @@ impl Exchange {
             began: 0.0,
         };
         let mut signals = SIGNALS.into_iter().zip([hangup, interrupt, terminate]);
-        let signal = signals.find(|(_, workers)| *workers > 0.0).map_or(0, |(signal, _)| signal);
-        let requests = Requests { signal, is_late: is_late > 0.0, wants_loss: wants_loss > 0.0 };
+        let signal = signals.find(|(_, workers)| *workers > 0.0).map(|(signal, _)| Stop::Signal(signal));
+        let stop = signal.or((is_late > 0.0).then_some(Stop::TimeLimit));
+        let requests = Requests { stop, wants_loss: wants_loss > 0.0 };
         Ok((TrainOutput { grads, item }, requests))
     }
 
@@ -143,8 +145,9 @@ impl Exchange {
         let gradients = buffer.len();
         buffer.extend(held.iter().map(|&held| f32::from(held)));
         buffer.extend([number(loss), number(plain), number(correct)]);
-        buffer.extend(SIGNALS.map(|signal| f32::from(requests.signal == signal)));
-        buffer.extend([requests.is_late, requests.wants_loss].map(f32::from));
+        let stops = SIGNALS.map(Stop::Signal).into_iter().chain([Stop::TimeLimit]);
+        buffer.extend(stops.map(|stop| f32::from(requests.stop == Some(stop))));
+        buffer.push(f32::from(requests.wants_loss));
         gradients
     }
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::checkpoint::{self, Checkpoint, State};
+use super::checkpoint::{self, Checkpoint, Contents};
 use super::control::{Control, defer_signal};
 use super::ending::Outcome;
-use super::history::{History, MetricsPart};
 use super::new_folder::RunPath;
 use super::observers::Observer;
+use super::observers::metrics_log::MetricsLog;
 use super::resume::{Opening, hash_of_start, training_keys};
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, initial_weights, sizes_of};
+use super::state::RunState;
 use super::trainer::Trainer;
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, choose, compute};
@@ -167,7 +168,9 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         let data_fingerprint = dataset.fingerprint();
         let (began_with, training) = (hash_of_start(config), training_keys(config));
         let guesses = dataset.guesses().cloned().collect();
-        let mut state = State { data_fingerprint, began_with, training, guesses, ..State::default() };
+        let state = RunState { data_fingerprint, began_with, training, guesses, ..RunState::default() };
+        let moments = Vec::new();
+        let written = Contents { step: 0, weights, description, moments, state: state.to_json() };
         let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
             let samples = Sample::first(&dataset.valid, config.analysis.samples);
@@ -178,12 +181,12 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
             if let Some(companions) = &companions {
                 write_atomically(&folder.transformers(), companions)?;
             }
-            let metrics = History::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
-            state.parts.insert(MetricsPart::NAME.into(), metrics);
-            checkpoint::write(folder, (&weights, &description), &Vec::new(), &state)
+            MetricsLog::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
+            checkpoint::write(folder, &written)
         })?;
         let path = checkpoint::checkpoint_path(&made.0, 0);
-        Ok((made, Checkpoint { path, weights, description, moments: Vec::new(), state }))
+        let Contents { weights, description, moments, .. } = written;
+        Ok((made, Checkpoint { path, weights, description, moments, state }))
     };
     let (locked, checkpoint) = workers.on_first(make)?.unzip();
     share(locked, dataset, checkpoint, workers)

@@ -12,7 +12,8 @@
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
 //! | `setup`, `resume` | the fixed part of a run, and opening a run at a checkpoint |
-//! | `records`, `ending` | rows, validations and checkpoints, and the end of a run |
+//! | `state` | the state of a run, apart from weights and moments |
+//! | `records`, `ending` | reading results, validations and the events of observers; the end of a run |
 //! | `reduce` | the all-reduce of a step over one or several processes |
 //! | `step`, `loader` | one step, and its batches |
 //! | `side_by_side` | several shards of a step in parallel, each on its share of the threads |
@@ -20,8 +21,8 @@
 //! | `optimizer`, `schedule` | the weight updates, and their learning rates |
 //! | `stopping` | the ways in which a run ends |
 //! | `run_folder`, `new_folder`, `opening` | the run folder, its creation, and its opening |
-//! | `checkpoint` | the state that a run resumes from |
-//! | `metrics`, `history`, `summary` | reading `metrics.csv`, writing it row by row, and `summary.json` |
+//! | `checkpoint` | the folder that a run resumes from |
+//! | `metrics`, `summary` | `metrics.csv` as plain data, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | the estimated cost of a run; training without a run folder |
 //! | `parts` | timings of the parts of a step |
@@ -32,7 +33,6 @@ mod checkpoint;
 mod control;
 mod ending;
 mod gradients;
-mod history;
 mod launch;
 mod lineage;
 mod loader;
@@ -52,15 +52,14 @@ mod setup;
 mod short_training;
 mod side_by_side;
 mod start;
+mod state;
 mod step;
 mod stopping;
 mod summary;
 mod tensorboard;
 mod trainer;
 
-pub use checkpoint::{
-    Best, State, data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights,
-};
+pub use checkpoint::{data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights};
 pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
 pub use ending::Outcome;
 pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};
@@ -77,6 +76,7 @@ pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
 pub use start::{dataset, dataset_of, has_different_data, sizes_of, warnings};
+pub use state::{Best, Clipped, RunState, RunTime};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Losses, Machine, Scores, Summary, Work};

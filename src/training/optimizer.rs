@@ -22,12 +22,12 @@ use crate::weights::native::Tensors;
 pub struct Optimizer<B: AutodiffBackend> {
     config: TrainingConfig,
     roles: Vec<ParamRole>,
-    state: Arc<Mutex<State<B::InnerBackend>>>,
+    state: Arc<Mutex<OptimizerState<B::InnerBackend>>>,
 }
 
 /// The state of an optimizer.
 #[derive(Debug)]
-pub struct State<B: Backend> {
+pub struct OptimizerState<B: Backend> {
     /// The number of updates.
     pub step: usize,
     /// The moments of each parameter, in visiting order. `None` for a parameter that never had a gradient.
@@ -40,7 +40,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
     /// Creates an optimizer with the settings of `config`, for a module whose parameters have these roles in visiting
     /// order.
     pub fn new(config: &TrainingConfig, roles: Vec<ParamRole>) -> Self {
-        let state = State { step: 0, moments: Vec::new(), gradient_norm: None };
+        let state = OptimizerState { step: 0, moments: Vec::new(), gradient_norm: None };
         Self { config: config.clone(), roles, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -79,7 +79,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
     }
 
     /// Returns the state, which all clones share.
-    pub fn state(&self) -> MutexGuard<'_, State<B::InnerBackend>> {
+    pub fn state(&self) -> MutexGuard<'_, OptimizerState<B::InnerBackend>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

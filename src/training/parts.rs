@@ -9,14 +9,14 @@ use burn::{module::Module, optim::Optimizer as _, prelude::Backend, train::Train
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
+use super::control::Requests;
 use super::gradients::{self, Exchange, shards_per_pass};
 use super::launch::check_precision;
 use super::loader::train_steps;
 use super::optimizer::Optimizer;
-use super::reduce::{Requests, StepInfo};
 use super::side_by_side::{self, at_once};
 use super::start::initial_trainee;
-use super::step::{StepBatches, Trainee};
+use super::step::{StepBatches, StepInfo, Trainee};
 use crate::backend::{self, Device, Job, compute};
 use crate::config::{Config, TrainingConfig};
 use crate::data::Dataset;

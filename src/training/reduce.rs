@@ -1,37 +1,13 @@
 //! The all-reduce of a step over all processes: gradients, validation tallies, and requests.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use burn::tensor::backend::AutodiffBackend;
 
+use super::control::{Requests, Stop};
 use super::gradients::{Exchange, Learned};
-use super::step::Trainee;
+use super::step::{StepInfo, Trainee};
 use crate::error::Result;
 use crate::evaluation::Tally;
 use crate::workers::Workers;
-
-/// The requests that the processes agree on between two steps.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Requests {
-    /// The number of the signal that asks the run to end, or 0.
-    pub signal: usize,
-    /// True if the time limit is reached.
-    pub is_late: bool,
-    /// True if an observer asks for a loss.
-    pub wants_loss: bool,
-}
-
-/// The step whose gradients are reduced.
-#[derive(Debug, Clone, Copy)]
-pub struct StepInfo {
-    /// The index of the step, from 0.
-    pub step: usize,
-    /// The number of counted targets of the step, over all shards.
-    pub tokens: usize,
-    /// True if the accuracy is measured.
-    pub is_measured: bool,
-}
 
 /// A reduction over processes.
 pub trait Reduce<B: AutodiffBackend> {
@@ -56,10 +32,7 @@ pub trait Reduce<B: AutodiffBackend> {
 }
 
 /// A single process, which has nothing to reduce.
-pub struct SingleProcess {
-    /// The number of the last signal.
-    pub signal: Arc<AtomicUsize>,
-}
+pub struct SingleProcess;
 
 impl<B: AutodiffBackend> Reduce<B> for SingleProcess {
     fn gradients(
@@ -69,8 +42,7 @@ impl<B: AutodiffBackend> Reduce<B> for SingleProcess {
         _step: StepInfo,
         requests: Requests,
     ) -> Result<(Learned<B>, Requests)> {
-        let signal = self.signal.load(Ordering::Relaxed);
-        Ok((learned.expect("a step has a sequence"), Requests { signal, ..requests }))
+        Ok((learned.expect("a step has a sequence"), requests))
     }
 
     fn tally(&mut self, tally: Tally, _time: usize) -> Result<Tally> {
@@ -82,8 +54,6 @@ impl<B: AutodiffBackend> Reduce<B> for SingleProcess {
 pub struct AllReduce {
     /// The workers.
     pub workers: Workers,
-    /// The number of the last signal.
-    pub signal: Arc<AtomicUsize>,
     /// The buffers of the reduction.
     pub exchange: Exchange,
 }
@@ -96,12 +66,12 @@ impl<B: AutodiffBackend> Reduce<B> for AllReduce {
         step: StepInfo,
         requests: Requests,
     ) -> Result<(Learned<B>, Requests)> {
-        // Only worker 0 checks the time limit and shows losses.
-        let is_first = self.workers.is_first();
-        let requests = Requests {
-            signal: self.signal.load(Ordering::Relaxed),
-            is_late: is_first && requests.is_late,
-            wants_loss: is_first && requests.wants_loss,
+        // Every worker may receive a signal, but only worker 0 checks the time limit and shows losses.
+        let requests = match requests {
+            requests if self.workers.is_first() => requests,
+            Requests { stop, .. } => {
+                Requests { stop: stop.filter(|stop| *stop != Stop::TimeLimit), wants_loss: false }
+            }
         };
         self.exchange.sum(&self.workers, model, learned, step, requests)
     }

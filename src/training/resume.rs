@@ -6,24 +6,24 @@ use std::fs::{self, File};
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::Learner;
 
-use super::checkpoint::{self, Best, Checkpoint, State};
+use super::checkpoint::{self, Checkpoint};
 use super::control::Control;
 use super::gradients::{Exchange, shards_per_pass};
-use super::history::{History, MetricsPart};
 use super::metrics::{Row, Split};
-use super::observers::{self, EarlyStopping, Observer, early_stopping};
+use super::observers::{self, EarlyStopping, Moment, Observer, early_stopping};
 use super::opening::check_model;
 use super::optimizer::Optimizer;
-use super::reduce::{AllReduce, Reduce, Requests, SingleProcess};
+use super::reduce::{AllReduce, Reduce, SingleProcess};
 use super::run_folder::RunFolder;
 use super::schedule::{Schedule, Scheduler};
 use super::setup::Setup;
 use super::side_by_side::at_once;
 use super::start::trainee_of;
+use super::state::{Best, RunState};
 use super::step::Trainee;
 use super::stopping::Ended;
 use super::summary::Summary;
-use super::trainer::{Clock, Learning, Parallel, Saving, Trainer};
+use super::trainer::{Learning, Parallel, Trainer};
 use crate::backend::DeviceWatch;
 use crate::config::{Config, NOTHING, TrainingConfig, differing};
 use crate::data::Dataset;
@@ -66,19 +66,17 @@ impl<B: AutodiffBackend> Trainer<B> {
         let folder = &setup.folder;
         let previous = Previous::of(&state, &setup);
         let read = || {
-            let part = state.part::<MetricsPart>(MetricsPart::NAME)?;
-            let history = History::open(&folder.metrics(), part, !workers.is_first())?;
-            let mut observers = observers::default_observers(&setup, &state)?;
+            let mut observers = observers::default_observers(&setup, &mut state)?;
             if workers.is_first() {
                 check_growing(&observers)?;
             }
             observers.extend(own);
             observers::restore(&mut observers, &state)?;
-            check_unfinished(folder, &state, &history.rows, training, setup.total)?;
+            check_unfinished(folder, &state, training, setup.total)?;
             let sizes = setup.description.sizes;
-            Ok((history, observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
+            Ok((observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
-        let (mut history, mut observers, trainee) = workers.agree(read())?;
+        let (mut observers, trainee) = workers.agree(read())?;
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; resuming from {from}"));
@@ -86,27 +84,22 @@ impl<B: AutodiffBackend> Trainer<B> {
             state.changes.extend(changed_keys(&state, &training));
             state.training = training;
             rewind(folder, config, &mut state)?;
-            history.cut()?;
-            observers.iter_mut().try_for_each(|observer| observer.start(&history.rows))
+            let moment = Moment { setup: &setup, state: &state, is_ending: false };
+            observers.iter_mut().try_for_each(|observer| observer.start(&moment))
         })?;
-        // Only worker 0 knows whether the best weights are lost.
-        let state = workers.broadcast(state)?;
+        let rows = std::mem::take(&mut state.rows);
+        // Only worker 0 knows whether the best weights are lost. A message does not include the rows.
+        let state = RunState { rows, ..workers.broadcast(state)? };
 
         if state.step == 0 {
             setup.warnings.iter().for_each(|warning| log::warn!("{warning}"));
         } else {
-            previous.iter().for_each(|previous| previous.report(&state, &setup, history.last(Split::Train)));
+            previous.iter().for_each(|previous| previous.report(&state, &setup));
         }
         let at_once = at_once::<B>(shards.own.len(), shards_per_pass(&trainee));
         let learning = Learning::resume(trainee, moments, &state, &setup, device);
         Ok(Self {
             parallel: Parallel { shards, at_once, reduce: reduce(control) },
-            clock: Clock::start(&state),
-            saving: Saving { step: state.step, writing: None },
-            unread: Vec::new(),
-            train_loss: None,
-            requests: Requests::default(),
-            history,
             observers,
             state,
             learning,
@@ -120,7 +113,7 @@ impl<B: AutodiffBackend> Learning<B> {
     fn resume(
         trainee: Trainee<B>,
         moments: Tensors,
-        state: &State,
+        state: &RunState,
         setup: &Setup,
         device: &B::Device,
     ) -> Self {
@@ -134,7 +127,7 @@ impl<B: AutodiffBackend> Learning<B> {
             watch: DeviceWatch::begin(&setup.control.device, device),
             learner: Learner::new(trainee, optimizer.clone(), scheduler),
             optimizer,
-            parameter_names,
+            unread: Vec::new(),
             device: device.clone(),
         }
     }
@@ -142,10 +135,9 @@ impl<B: AutodiffBackend> Learning<B> {
 
 /// Returns the reduction over the workers of a run.
 fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
-    let (workers, signal) = (control.workers.clone(), control.signal.clone());
-    match workers.count() {
-        1 => Box::new(SingleProcess { signal }),
-        _ => Box::new(AllReduce { workers, signal, exchange: Exchange::default() }),
+    match control.workers.count() {
+        1 => Box::new(SingleProcess),
+        _ => Box::new(AllReduce { workers: control.workers.clone(), exchange: Exchange::default() }),
     }
 }
 
@@ -162,7 +154,7 @@ pub(super) fn hash_of_start(config: &Config) -> String {
 }
 
 /// Rejects a seed or model that differs from the start of the run, for example in an edited config.toml.
-fn check_start(folder: &RunFolder, state: &State, config: &Config) -> Result<()> {
+fn check_start(folder: &RunFolder, state: &RunState, config: &Config) -> Result<()> {
     let is_same = state.began_with.is_empty() || state.began_with == hash_of_start(config);
     ensure(is_same, Error::Input, || {
         format!(
@@ -193,7 +185,7 @@ pub(super) fn training_keys(config: &Config) -> BTreeMap<String, toml::Value> {
 }
 
 /// Returns the changes of the `training` keys since the checkpoint.
-fn changed_keys(state: &State, now: &BTreeMap<String, toml::Value>) -> Option<String> {
+fn changed_keys(state: &RunState, now: &BTreeMap<String, toml::Value>) -> Option<String> {
     let step = state.step;
     let before = if state.training.is_empty() { now } else { &state.training };
     let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
@@ -205,7 +197,7 @@ fn changed_keys(state: &State, now: &BTreeMap<String, toml::Value>) -> Option<St
 }
 
 /// Rejects data that differs from the data of the run.
-fn check_data(folder: &RunFolder, state: &State, dataset: &Dataset) -> Result<()> {
+fn check_data(folder: &RunFolder, state: &RunState, dataset: &Dataset) -> Result<()> {
     ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
         let path = folder.path().display();
         format!(
@@ -222,7 +214,7 @@ fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
 }
 
 /// Resets the folder to the checkpoint of `state`. Can be repeated after a kill.
-fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> {
+fn rewind(folder: &RunFolder, config: &Config, state: &mut RunState) -> Result<()> {
     checkpoint::remove_half_written(folder);
     checkpoint::remove_newer(folder, state.step)?;
     // The old summary, analysis and report do not describe the resumed run.
@@ -240,7 +232,7 @@ fn rewind(folder: &RunFolder, config: &Config, state: &mut State) -> Result<()> 
 
 /// Rewrites `model.safetensors` unless it holds the best weights. If the best weights are lost, removes them from the
 /// state, so that the next validation finds new ones.
-fn restore_best(folder: &RunFolder, state: &mut State) -> Result<()> {
+fn restore_best(folder: &RunFolder, state: &mut RunState) -> Result<()> {
     let Some(Best { step, .. }) = state.best else { return Ok(()) };
     let path = folder.model();
     let held = WeightsFile::open_own(path.clone()).and_then(|file| file.sha256()).ok();
@@ -282,7 +274,7 @@ const KEYS_OF_EPOCH: [&str; 2] = ["training.batch_size", "training.accumulate"];
 
 impl Previous {
     /// Returns the training from the keys of the checkpoint; `None` if they are not recorded or were edited.
-    fn of(state: &State, setup: &Setup) -> Option<Self> {
+    fn of(state: &RunState, setup: &Setup) -> Option<Self> {
         let now = training_keys(&setup.config);
         if state.training.is_empty() {
             return None;
@@ -307,10 +299,11 @@ impl Previous {
         })
     }
 
-    /// Logs what changes at the step of `state`; `last` is the last logged step.
-    fn report(&self, state: &State, setup: &Setup, last: Option<&Row>) {
+    /// Logs what changes at the step of `state`.
+    fn report(&self, state: &RunState, setup: &Setup) {
         let rate = self.change_of_rate(state.step, setup);
-        let epoch = last.and_then(|last| self.change_of_epoch(last, setup.steps_per_epoch));
+        let epoch =
+            state.last(Split::Train).and_then(|last| self.change_of_epoch(last, setup.steps_per_epoch));
         rate.into_iter().chain(epoch).for_each(|change| log::info!("{change}"));
     }
 
@@ -357,13 +350,12 @@ impl Previous {
 /// before the end, or the files were removed.
 fn check_unfinished(
     folder: &RunFolder,
-    state: &State,
-    rows: &[Row],
+    state: &RunState,
     config: &TrainingConfig,
     total: usize,
 ) -> Result<()> {
     let (done, stopping) = (state.step, state.part::<EarlyStopping>(early_stopping::NAME)?);
-    let is_validated = rows.iter().any(|row| row.split == Split::Valid && row.step == done);
+    let is_validated = state.rows.iter().any(|row| row.split == Split::Valid && row.step == done);
     let has_best = state.best.is_some();
     let is_complete =
         folder.report().exists() && folder.model().exists() && (folder.analysis().exists() || !has_best);

@@ -4,6 +4,7 @@ use super::control::Control;
 use super::run_folder::RunFolder;
 use super::schedule::Schedule;
 use super::start::warnings;
+use super::state::RunState;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Error;
@@ -60,6 +61,18 @@ impl Setup {
     /// Returns true if a validation follows this step.
     pub fn validates_at(&self, step: usize) -> bool {
         self.config.training.validates_at(step, self.total, self.steps_per_epoch)
+    }
+
+    /// Returns the epoch of the last step, counted from 1. The count never decreases, even if a run resumes with longer
+    /// epochs.
+    pub fn epoch(&self, state: &RunState) -> usize {
+        let before = state.rows.last().map_or(1, |row| row.epoch);
+        state.step.div_ceil(self.steps_per_epoch).max(before)
+    }
+
+    /// Returns the learning rate of the last step, or of the first step before any is done.
+    pub fn learning_rate(&self, state: &RunState) -> f64 {
+        self.schedule.at(state.step.saturating_sub(1))
     }
 
     /// Returns the error of a run that diverged at `step`, with `what` as the reason. The description of the kept

@@ -37,6 +37,17 @@ impl<B: Backend> StepBatches<B> {
     }
 }
 
+/// A step whose gradients are summed over shards and workers.
+#[derive(Debug, Clone, Copy)]
+pub struct StepInfo {
+    /// The index of the step, from 0.
+    pub step: usize,
+    /// The number of counted targets of the step, over all shards.
+    pub tokens: usize,
+    /// True if the accuracy is measured.
+    pub is_measured: bool,
+}
+
 /// The measurements of a step, still on the device.
 #[derive(Debug, Clone)]
 pub struct StepOutput<B: Backend> {

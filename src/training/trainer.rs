@@ -3,70 +3,55 @@
 //! Losses and norms stay on the device until a row, a validation or a checkpoint needs them, so that no step waits for
 //! the device.
 
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::backend::AutodiffBackend;
 use burn::train::{Learner, LearningComponentsMarker, TrainStep};
 
-use super::checkpoint::State;
+use super::control::{Requests, Stop};
 use super::gradients::{self, Learned};
-use super::history::History;
 use super::loader::train_steps;
 use super::observers::{EarlyStopping, Observer, early_stopping};
 use super::optimizer::Optimizer;
-use super::reduce::{Reduce, Requests, StepInfo};
+use super::reduce::Reduce;
 use super::schedule::Scheduler;
 use super::setup::Setup;
 use super::side_by_side;
-use super::step::{StepBatches, StepOutput, Trainee};
+use super::state::RunState;
+use super::step::{StepBatches, StepInfo, StepOutput, Trainee};
 use super::stopping::Ended;
 use crate::backend::DeviceWatch;
 use crate::error::Result;
 use crate::kernels::allocator;
 use crate::ops::{self, sum_in_order};
-use crate::terminal::RunStatus;
 use crate::workers::Shards;
 
 /// The maximum number of steps whose losses stay on the device unread.
 const MAX_UNREAD: usize = 256;
 
-/// The state of a run in memory.
+/// A run in memory.
 pub struct Trainer<B: AutodiffBackend> {
-    /// The fixed part of the run.
+    /// The config, the data, the schedule and the length of the run.
     pub setup: Setup,
-    /// The model, its optimizer and the device.
+    /// The model and its optimizer, on their device.
     pub learning: Learning<B>,
     /// The shards of a step, and their all-reduce over all processes.
     pub parallel: Parallel<B>,
-    /// The part of the run that a checkpoint keeps.
-    pub state: State,
-    /// The start of this session of the run.
-    pub clock: Clock,
-    /// The rows of `metrics.csv`.
-    pub history: History,
+    /// The steps, tokens and seconds until now, the best validation, and the rows of metrics.
+    pub state: RunState,
     /// The observers, in the order of their calls.
     pub observers: Vec<Box<dyn Observer>>,
-    /// The outputs of steps that are still on the device.
-    pub unread: Vec<StepOutput<B::InnerBackend>>,
-    /// The last training loss that was read.
-    pub train_loss: Option<f64>,
-    /// The requests that the processes agreed on at the last step.
-    pub requests: Requests,
-    /// The checkpoint that is being written.
-    pub saving: Saving,
 }
 
-/// The model, its optimizer and its device.
+/// The model and its optimizer, on their device.
 pub struct Learning<B: AutodiffBackend> {
     /// The model with its optimizer and schedule.
     pub learner: Learner<LearningComponentsMarker<B, Scheduler, Trainee<B>, Optimizer<B>>>,
     /// The learner's optimizer, through its shared handle.
     pub optimizer: Optimizer<B>,
-    /// The names of the model's parameters in visiting order.
-    pub parameter_names: Vec<String>,
+    /// The outputs of steps that are not read from the device yet.
+    pub unread: Vec<StepOutput<B::InnerBackend>>,
     /// The device.
     pub device: B::Device,
     /// The device health check, which reports failures before a result is trusted.
@@ -83,48 +68,21 @@ pub struct Parallel<B: AutodiffBackend> {
     pub reduce: Box<dyn Reduce<B>>,
 }
 
-/// The start of a session of a run. A resumed run has several sessions.
-pub struct Clock {
-    /// The time of the start.
-    pub begun: Instant,
-    /// The state at the start.
-    pub before: State,
-}
-
-/// The last checkpoint.
-pub struct Saving {
-    /// The step of the checkpoint.
-    pub step: usize,
-    /// The thread that writes the checkpoint while training continues.
-    pub writing: Option<JoinHandle<Result<()>>>,
-}
-
 /// The actions that follow a step.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     logs: bool,
+    reads: bool,
     validates: bool,
     saves: bool,
-    stop: Option<Ended>,
     /// True if a signal cut the run short: the other actions are done when the run resumes.
     is_cut_short: bool,
-}
-
-impl Clock {
-    /// Starts the clock at a state.
-    pub fn start(state: &State) -> Self {
-        Self { begun: Instant::now(), before: state.clone() }
-    }
-
-    /// Returns the seconds of the run until now, validations and checkpoints included.
-    fn elapsed(&self) -> f64 {
-        self.before.time.elapsed + self.begun.elapsed().as_secs_f64()
-    }
 }
 
 impl<B: AutodiffBackend> Trainer<B> {
     /// Trains until the run ends or pauses.
     pub(super) fn steps(&mut self) -> Result<Ended> {
+        let (session, elapsed) = (Instant::now(), self.state.time.elapsed);
         if let Some(ended) = self.prepare()? {
             return Ok(ended);
         }
@@ -133,12 +91,14 @@ impl<B: AutodiffBackend> Trainer<B> {
         let mut begun = Instant::now();
         for shards in self.data() {
             self.learning.learner.lr_step();
-            let learned = self.learn(shards)?;
+            let (learned, requests) = self.learn(shards)?;
             self.learning.learner.optimizer_step(learned.grads);
             self.count(learned.item, begun);
+            self.state.time.elapsed = elapsed + session.elapsed().as_secs_f64();
+            self.state.stop = requests.stop;
 
-            let mut due = self.due();
-            if due.logs || due.validates || due.saves || self.must_read_losses() {
+            let due = self.due(requests.wants_loss);
+            if due.reads {
                 self.read(due.logs)?;
             }
             self.observe_step();
@@ -146,18 +106,14 @@ impl<B: AutodiffBackend> Trainer<B> {
                 self.observe_model()?;
             }
             let is_stale = due.validates && self.validate()?;
-            if due.validates && !self.is_validated() {
-                due.stop = self.should_stop();
+            let ended = self.ended(is_stale);
+            if due.saves || ended.is_some() {
+                self.checkpoint()?;
             }
-            if due.saves || is_stale || due.stop.is_some() {
-                self.save()?;
+            if let Some(ended) = ended {
+                return Ok(ended);
             }
-            match due.stop {
-                _ if self.is_last() && self.is_validated() => return Ok(Ended::Completed),
-                _ if is_stale => return Ok(Ended::EarlyStopped),
-                Some(ended) => return Ok(ended),
-                None => begun = Instant::now(),
-            }
+            begun = Instant::now();
         }
         Ok(Ended::Completed)
     }
@@ -170,8 +126,8 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     /// Returns the actions that are due after the last step.
-    fn due(&mut self) -> Due {
-        let (step, is_last, stop) = (self.state.step, self.is_last(), self.should_stop());
+    fn due(&mut self, wants_loss: bool) -> Due {
+        let (step, is_last, stop) = (self.state.step, self.is_last(), self.stop());
         let Setup { config, total, steps_per_epoch, .. } = &self.setup;
         let logs = config.training.logs(step, *total, *steps_per_epoch);
         let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
@@ -182,11 +138,8 @@ impl<B: AutodiffBackend> Trainer<B> {
             0 => validates,
             every => step.is_multiple_of(every),
         };
-        Due { logs, validates, saves: is_checkpoint || is_last || stop.is_some(), stop, is_cut_short }
-    }
-
-    fn must_read_losses(&self) -> bool {
-        self.requests.wants_loss || self.unread.len() >= MAX_UNREAD
+        let reads = wants_loss || logs || validates || self.learning.unread.len() >= MAX_UNREAD;
+        Due { logs, reads, validates, saves: is_checkpoint || is_last, is_cut_short }
     }
 
     /// Does the work that is due before the first step of this session. Returns the way in which the run ends if no
@@ -201,7 +154,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
         self.observe_model()?;
         let is_stale = self.catch_up()?;
-        match self.should_stop() {
+        match self.stop() {
             _ if is_stale && !self.is_last() => Ok(Some(Ended::EarlyStopped)),
             Some(Ended::Interrupted) => Ok(Some(Ended::Interrupted)),
             _ => Ok(None),
@@ -209,13 +162,10 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     /// Returns the gradients of a step, summed over the shards of all processes.
-    fn learn(&mut self, shards: Vec<StepBatches<B>>) -> Result<Learned<B>> {
+    fn learn(&mut self, shards: Vec<StepBatches<B>>) -> Result<(Learned<B>, Requests)> {
         let first = shards.first().expect("every worker has a shard");
         let info = StepInfo { step: first.step, tokens: first.tokens, is_measured: first.is_measured };
-        let (is_late, mut wants_loss) = (self.is_late(), false);
-        self.observers.iter_mut().for_each(|observer| wants_loss |= observer.wants_loss());
-        let requests = Requests { signal: 0, is_late, wants_loss };
-        let Self { learning: Learning { learner, device, .. }, parallel, setup, .. } = self;
+        let Self { learning: Learning { learner, device, .. }, parallel, setup, observers, .. } = self;
         let (at_once, run_seed) = (parallel.at_once, setup.config.run.seed);
         let has_thread_generators = parallel.shards.count > 1 && ops::is_on_host::<B>();
         let seed = |shard: &StepBatches<B>| {
@@ -245,29 +195,23 @@ impl<B: AutodiffBackend> Trainer<B> {
         });
         let learned =
             sum_in_order(sums, |left, right| gradients::sum(&model, [left, right]).expect("there are two"));
-        let (learned, requests) = parallel.reduce.gradients(&model, learned, info, requests)?;
-        self.requests = requests;
-        Ok(learned)
-    }
-
-    /// Returns true if the run has reached its time limit.
-    fn is_late(&self) -> bool {
-        let limit = self.setup.config.training.max_minutes * 60.0;
-        limit > 0.0 && self.clock.elapsed() >= limit
+        let own = Requests { stop: setup.control.stop(), ..Requests::default() };
+        let requests = observers.iter_mut().map(|observer| observer.request()).fold(own, Requests::and);
+        parallel.reduce.gradients(&model, learned, info, requests)
     }
 
     /// Counts a step that began at `begun`.
     fn count(&mut self, mut output: StepOutput<B::InnerBackend>, begun: Instant) {
-        let Self { state, clock, learning, .. } = self;
+        let Self { state, learning, .. } = self;
         state.step = output.step + 1;
         state.tokens += output.tokens as u64;
         let mut optimizer = learning.optimizer.state();
         state.updates = optimizer.step;
         output.gradient_norm = optimizer.gradient_norm.take();
         output.began = state.time.seconds;
-        self.unread.push(output);
+        drop(optimizer);
+        learning.unread.push(output);
         state.time.seconds += begun.elapsed().as_secs_f64();
-        state.time.elapsed = clock.elapsed();
     }
 
     /// Returns true if all steps are done.
@@ -287,47 +231,25 @@ impl<B: AutodiffBackend> Trainer<B> {
         control.workers.count() == 1 && control.is_interrupted() && !self.is_paused()
     }
 
-    fn should_stop(&mut self) -> Option<Ended> {
+    /// Returns the way in which the run ends before its last step, if it has to stop.
+    fn stop(&mut self) -> Option<Ended> {
         let control = &self.setup.control;
-        if control.workers.count() == 1 && control.is_interrupted() {
-            self.requests.signal = control.signal.load(Ordering::Relaxed);
+        if control.workers.count() == 1 {
+            self.state.stop = control.stop().or(self.state.stop);
         }
-        if self.requests.signal != 0 {
-            Some(Ended::Interrupted)
-        } else if self.requests.is_late {
-            Some(Ended::TimeLimit)
-        } else if self.is_paused() {
-            Some(Ended::Paused)
-        } else {
-            None
+        match self.state.stop {
+            Some(Stop::Signal(_)) => Some(Ended::Interrupted),
+            Some(Stop::TimeLimit) => Some(Ended::TimeLimit),
+            None => self.is_paused().then_some(Ended::Paused),
         }
     }
 
-    /// Returns the epoch of the last step, counted from 1. The count never decreases, even if a run resumes with longer
-    /// epochs.
-    pub fn epoch(&self) -> usize {
-        let before = self.history.rows.last().map_or(1, |row| row.epoch);
-        self.state.step.div_ceil(self.setup.steps_per_epoch).max(before)
-    }
-
-    /// Returns the learning rate of the last step, or of the first step before any is done.
-    pub fn learning_rate(&self) -> f64 {
-        self.setup.schedule.at(self.state.step.saturating_sub(1))
-    }
-
-    /// Returns the numbers that the progress display shows.
-    pub fn status(&self) -> RunStatus {
-        let Self { state, clock: Clock { begun, before }, .. } = self;
-        let seconds_per_step = begun.elapsed().as_secs_f64() / (state.step - before.step).max(1) as f64;
-        RunStatus {
-            step: state.step,
-            epoch: self.epoch(),
-            train_loss: self.train_loss,
-            learning_rate: self.learning_rate(),
-            tokens_per_second: (state.tokens - before.tokens) as f64
-                / (state.time.seconds - before.time.seconds).max(1e-9),
-            // Includes validations and checkpoints between steps.
-            seconds_left: seconds_per_step * (self.setup.total - state.step) as f64,
+    /// Returns the way in which the run ends after this step, if it does.
+    fn ended(&mut self, is_stale: bool) -> Option<Ended> {
+        match self.stop() {
+            _ if self.is_last() && self.state.is_validated() => Some(Ended::Completed),
+            _ if is_stale => Some(Ended::EarlyStopped),
+            ended => ended,
         }
     }
 }

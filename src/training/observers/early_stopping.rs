@@ -75,7 +75,7 @@ impl EarlyStopping {
 
 impl Observer for EarlyStopping {
     fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
-        let is_stale = self.observe(moment.rows, &moment.setup.config.training);
+        let is_stale = self.observe(&moment.state.rows, &moment.setup.config.training);
         Ok(if is_stale { Decision::Stop } else { Decision::Continue })
     }
 

@@ -66,10 +66,10 @@ impl Observer for Explosion {
     }
 
     fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
-        let Moment { setup, state, rows, .. } = moment;
-        let Some(loss) = rows.last().map(|row| row.loss) else { return Ok(Decision::Continue) };
+        let Moment { setup, state, .. } = moment;
+        let Some(loss) = state.rows.last().map(|row| row.loss) else { return Ok(Decision::Continue) };
         let uniform = (setup.description.sizes.vocab as f64).ln();
-        let start = rows.first().filter(|row| row.step == 0).map(|row| row.loss);
+        let start = state.rows.first().filter(|row| row.step == 0).map(|row| row.loss);
         let Some(initial) = self.validate(loss, uniform, start) else { return Ok(Decision::Continue) };
         let is_warm = state.step >= setup.schedule.warmup;
         if !(moment.is_ending || is_warm && self.is_lasting()) {

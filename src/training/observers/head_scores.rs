@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use super::{ModelAccess, Moment, Observer};
 use crate::analysis::{HeadHistory, ScoredStep};
 use crate::error::Result;
-use crate::training::checkpoint::State;
-use crate::training::metrics::Row;
 use crate::training::setup::Setup;
+use crate::training::state::RunState;
 
 /// A log of head scores during a run.
 pub struct HeadScoreLog {
@@ -20,7 +19,7 @@ impl HeadScoreLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn open(setup: &Setup, state: &State) -> Result<Self> {
+    pub fn open(setup: &Setup, state: &RunState) -> Result<Self> {
         let path = setup.folder.head_scores();
         Ok(Self { log: HeadHistory::open(&path, state.step)?, path })
     }
@@ -31,7 +30,7 @@ impl Observer for HeadScoreLog {
         Some(self.path.clone())
     }
 
-    fn start(&mut self, _rows: &[Row]) -> Result<()> {
+    fn start(&mut self, _moment: &Moment<'_>) -> Result<()> {
         self.log.rewrite()
     }
 

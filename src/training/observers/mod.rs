@@ -1,17 +1,21 @@
 //! Observers: recording, display and decisions between the steps of a run.
 //!
-//! An observer reads everything, but changes only its own files, its part of a checkpoint, and, by a [`Decision`], the
-//! end of the run. To add one, write a file here and add it to the list in `default_observers`. A program that uses
+//! An observer reads everything, but changes only its own files, its part of a checkpoint, and, by a [`Decision`] or
+//! [`Requests`], the end of the run. To add one, write a file here and add it to the list in `default_observers`. A program that uses
 //! the library passes its own observers to [`train`](super::train).
 //!
-//! The order of the list matters: early stopping decides before a lasting explosion is an error.
+//! The order of the list matters: early stopping decides before a lasting explosion is an error. Failures of the device
+//! are not left to an observer, because a result is trusted only after the check: observers see trusted results.
 
+mod checkpoints;
 pub(super) mod early_stopping;
 pub(super) mod explosion;
 mod head_scores;
+pub(super) mod metrics_log;
 mod progress;
 mod snapshots;
 mod tensorboard;
+mod time_limit;
 
 pub use early_stopping::EarlyStopping;
 pub use explosion::Explosion;
@@ -20,24 +24,20 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::checkpoint::State;
+pub use super::control::{Requests, Stop};
 use super::metrics::Row;
 use super::setup::Setup;
+use super::state::RunState;
 use crate::analysis::{HeadScores, Sample, View};
 use crate::error::Result;
-use crate::terminal::RunStatus;
 use crate::weights::native::Tensors;
 
 /// The moment between two steps at which observers are called.
 pub struct Moment<'a> {
     /// The fixed part of the run: config, data, folder, length.
     pub setup: &'a Setup,
-    /// The steps, tokens and seconds until now, and the best validation.
-    pub state: &'a State,
-    /// The rows of `metrics.csv`, with the newest one last.
-    pub rows: &'a [Row],
-    /// The numbers that the progress display shows.
-    pub status: RunStatus,
+    /// The steps, tokens and seconds until now, the best validation, and the rows of metrics, the newest one last.
+    pub state: &'a RunState,
     /// True if the run ends here, according to the observers before this one.
     pub is_ending: bool,
 }
@@ -61,6 +61,12 @@ pub trait ModelAccess {
     /// # Errors
     /// If the device fails.
     fn weights(&self) -> Result<Tensors>;
+
+    /// Returns the moments of the optimizer, `<parameter>.first` and `<parameter>.second`, on the host.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn moments(&self) -> Result<Tensors>;
 }
 
 /// The decision of an observer at a validation.
@@ -81,19 +87,18 @@ pub trait Observer: Send {
         None
     }
 
-    /// Truncates the file to the step from which the run continues; `rows` are the rows up to this step. Only worker 0
-    /// calls this method.
+    /// Truncates the file to the step from which the run continues. Only worker 0 calls this method.
     ///
     /// # Errors
     /// If the file cannot be written.
-    fn start(&mut self, rows: &[Row]) -> Result<()> {
-        let _ = rows;
+    fn start(&mut self, moment: &Moment<'_>) -> Result<()> {
+        let _ = moment;
         Ok(())
     }
 
-    /// Returns true if the next step's loss should be read from the device, which blocks until the device is done.
-    fn wants_loss(&mut self) -> bool {
-        false
+    /// Returns what the observer requests at each step. The requests of worker 0 count.
+    fn request(&mut self) -> Requests {
+        Requests::default()
     }
 
     /// Observes the loss of a training step once it has been read from the device.
@@ -130,7 +135,7 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Observes a validation, the last row of the moment.
+    /// Observes a validation, the last row of the state.
     ///
     /// # Errors
     /// [`Error::Diverged`](crate::Error::Diverged) if the run must not continue.
@@ -154,15 +159,30 @@ pub trait Observer: Send {
         None
     }
 
+    /// Observes a state from which the run can resume. The state has the parts of all observers.
+    ///
+    /// # Errors
+    /// If the device fails, a file cannot be written, or with [`Error::Diverged`](crate::Error::Diverged) if the run
+    /// cannot resume from this state.
+    fn checkpoint(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {
+        let _ = (moment, model);
+        Ok(())
+    }
+
     /// Called once when training ends or pauses.
-    fn end(&mut self) {}
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Restores the observers from their parts of the checkpoint of `state`.
 ///
 /// # Errors
 /// If a part cannot be read.
-pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Result<()> {
+pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &RunState) -> Result<()> {
     observers.iter_mut().try_for_each(|observer| {
         let Some((name, _)) = observer.part() else { return Ok(()) };
         let Some(part) = state.parts.get(name) else { return Ok(()) };
@@ -170,18 +190,23 @@ pub(super) fn restore(observers: &mut [Box<dyn Observer>], state: &State) -> Res
     })
 }
 
-/// Opens the observers of every run at the checkpoint of `state`. Changes nothing yet.
+/// Opens the observers of every run at the checkpoint of `state`, and sets its rows. Changes no file yet.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn default_observers(setup: &Setup, state: &State) -> Result<Vec<Box<dyn Observer>>> {
+pub(super) fn default_observers(setup: &Setup, state: &mut RunState) -> Result<Vec<Box<dyn Observer>>> {
+    let (metrics_log, rows) = metrics_log::MetricsLog::open(setup, state)?;
+    state.rows = rows;
     Ok(vec![
+        Box::new(metrics_log),
         Box::new(tensorboard::TensorBoard::new(setup)),
         Box::new(EarlyStopping::default()),
         Box::new(progress::ProgressDisplay::new(setup, state)),
         Box::new(Explosion::default()),
         Box::new(head_scores::HeadScoreLog::open(setup, state)?),
         Box::new(snapshots::SnapshotLog::open(setup, state)?),
+        Box::new(time_limit::TimeLimit::new(setup, state)),
+        Box::new(checkpoints::Checkpoints::new(state)),
     ])
 }
 

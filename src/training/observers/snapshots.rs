@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use super::{ModelAccess, Moment, Observer};
 use crate::analysis::{Sample, Snapshot, Snapshots, is_snapshot_step, snapshot_sample};
 use crate::error::Result;
-use crate::training::checkpoint::State;
-use crate::training::metrics::Row;
 use crate::training::setup::Setup;
+use crate::training::state::RunState;
 
 /// A log of snapshots during a run.
 pub struct SnapshotLog {
@@ -22,7 +21,7 @@ impl SnapshotLog {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn open(setup: &Setup, state: &State) -> Result<Self> {
+    pub fn open(setup: &Setup, state: &RunState) -> Result<Self> {
         let (config, path) = (&setup.config, setup.folder.snapshots());
         let sample = Sample::first(&setup.dataset.valid, config.analysis.sample + 1).pop();
         let sample =
@@ -36,7 +35,7 @@ impl Observer for SnapshotLog {
         Some(self.path.clone())
     }
 
-    fn start(&mut self, _rows: &[Row]) -> Result<()> {
+    fn start(&mut self, _moment: &Moment<'_>) -> Result<()> {
         self.log.rewrite()
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::Observer;
+use super::{Moment, Observer};
 use crate::error::Result;
 use crate::training::metrics::Row;
 use crate::training::setup::Setup;
@@ -30,9 +30,9 @@ impl Observer for TensorBoard {
         Some(self.path.clone())
     }
 
-    fn start(&mut self, rows: &[Row]) -> Result<()> {
+    fn start(&mut self, moment: &Moment<'_>) -> Result<()> {
         if self.is_on {
-            self.file = Some(EventFile::open(self.path.clone(), rows, SystemTime::now())?);
+            self.file = Some(EventFile::open(self.path.clone(), &moment.state.rows, SystemTime::now())?);
         }
         Ok(())
     }

@@ -1,0 +1,134 @@
+//! The state of a run, apart from weights and moments.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::control::Stop;
+use super::metrics::{Row, Split};
+use crate::error::{Error, Result};
+use crate::evaluation::Evaluation;
+
+/// The state of a run, apart from weights and moments.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// The number of steps done.
+    pub step: usize,
+    /// The fingerprint of the data. A run resumes only with the same data.
+    pub data_fingerprint: u64,
+    /// The hash of the seed and the model. A run resumes only with the same seed and model.
+    #[serde(default)]
+    pub began_with: String,
+    /// The keys of the section `training` that were used last.
+    #[serde(default)]
+    pub training: BTreeMap<String, toml::Value>,
+    /// The warnings from reading the data at the start, which a resumed run reads as recorded.
+    #[serde(default)]
+    pub guesses: Vec<String>,
+    /// The changes of the section `training` with which the run was resumed.
+    #[serde(default)]
+    pub changes: Vec<String>,
+    /// The number of optimizer updates.
+    pub updates: usize,
+    /// The number of targets trained on.
+    pub tokens: u64,
+    /// The time that the run took.
+    #[serde(flatten)]
+    pub time: RunTime,
+    /// The best validation.
+    pub best: Option<Best>,
+    /// The clipped steps of the run.
+    #[serde(default)]
+    pub clipped: Clipped,
+    /// The clipped steps since the last training row.
+    #[serde(default)]
+    pub clipped_since_row: Clipped,
+    /// The parts of the observers, by name.
+    pub parts: BTreeMap<String, Value>,
+    /// All rows of metrics. A checkpoint keeps the hash of `metrics.csv` instead.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
+    /// The reason to stop that the processes agreed on at the last step.
+    #[serde(skip)]
+    pub stop: Option<Stop>,
+}
+
+/// The number of steps whose gradients were clipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clipped {
+    /// The number of clipped steps.
+    pub clipped: u64,
+    /// The number of all steps.
+    pub steps: u64,
+}
+
+impl Clipped {
+    /// Counts a step.
+    pub fn count(&mut self, is_clipped: bool) {
+        self.clipped += u64::from(is_clipped);
+        self.steps += 1;
+    }
+
+    /// Returns the share of clipped steps.
+    pub fn rate(self) -> f64 {
+        self.clipped as f64 / self.steps.max(1) as f64
+    }
+}
+
+/// The time that a run took, in seconds, without the time between its sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunTime {
+    /// The seconds of training.
+    pub seconds: f64,
+    /// The seconds of the run, including validations and checkpoints.
+    pub elapsed: f64,
+    /// The seconds spent on writing checkpoints.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
+}
+
+impl RunState {
+    /// Returns the state as JSON, in the form that a checkpoint keeps.
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).expect("a state holds plain values")
+    }
+
+    /// Returns the last row of a split.
+    pub fn last(&self, split: Split) -> Option<&Row> {
+        self.rows.iter().rfind(|row| row.split == split)
+    }
+
+    /// Returns true if the current step has been validated.
+    pub(super) fn is_validated(&self) -> bool {
+        let validations = self.rows.iter().rev().filter(|row| row.split == Split::Valid);
+        validations.take_while(|row| row.step >= self.step).any(|row| row.step == self.step)
+    }
+
+    /// Returns a part by its name, or the default value if the checkpoint lacks the part.
+    ///
+    /// # Errors
+    /// If the part cannot be deserialised.
+    pub fn part<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
+        let Some(part) = self.parts.get(name) else { return Ok(T::default()) };
+        T::deserialize(part).map_err(|error| self.damaged(name, &error))
+    }
+
+    /// Returns the error for a part that cannot be read.
+    pub(super) fn damaged(&self, name: &str, error: &serde_json::Error) -> Error {
+        let step = self.step;
+        Error::Input(format!(
+            "the checkpoint of step {step} is damaged: its part `{name}` cannot be read: {error}; remove it \
+             to resume from the previous checkpoint"
+        ))
+    }
+}
+
+/// The best validation of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The steps done at that validation.
+    pub step: usize,
+    /// The results of the validation.
+    pub evaluation: Evaluation,
+}
