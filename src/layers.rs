@@ -1,6 +1,7 @@
 //! Tests the module layers of this crate, `causal-attention-nn` and `causal-attention-report`. A module may import only
-//! from modules that precede it in the list of its crate, and only `terminal` and `cli` write to the terminal. Tests
-//! may import from anywhere. The library crates do not depend on crates that only the program needs.
+//! from modules that precede it in the list of its crate, the modules of a folder import from each other without
+//! circles, and only `terminal` and `cli` write to the terminal. Tests may import from anywhere. The library crates do
+//! not depend on crates that only the program needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,8 @@ use std::process::Command;
 use walkdir::WalkDir;
 
 use crate::config::keys_of;
+
+mod circles;
 
 /// The modules of the program, from the lowest layer to the highest.
 const PROGRAM: [&str; 17] = [

@@ -1,17 +1,16 @@
 //! The sections and keys, with their meanings, defaults and ranges, derived from the structs that declare them.
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::ops::Bound;
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
-use serde::Deserialize;
-use serde::de::{self, value::MapDeserializer};
 use serde_json::{Value as Json, json};
 use toml::Value;
 
 use super::meant::intended_key;
+use super::names::{keys_of, section_of};
 use super::{AnalysisConfig, Config, RunConfig, TrainingConfig, TuneConfig};
 use crate::data::DataConfig;
 use crate::error::{Error, Origin, Result};
@@ -110,40 +109,6 @@ fn choices(schema: &Json) -> Vec<String> {
     own.chain(variants.flat_map(choices)).collect()
 }
 
-/// Returns the keys of a section in order, or the sections if `section` is empty.
-pub(crate) fn keys_of(section: &str) -> &'static [&'static str] {
-    match section {
-        "" => fields_of::<Config>(),
-        "run" => fields_of::<RunConfig>(),
-        "data" => fields_of::<DataConfig>(),
-        "model" => fields_of::<ModelConfig>(),
-        "training" => fields_of::<TrainingConfig>(),
-        "analysis" => fields_of::<AnalysisConfig>(),
-        "tune" => fields_of::<TuneConfig>(),
-        _ => &[],
-    }
-}
-
-/// Returns the names of a struct's fields, which serde lists in its error for an unknown field.
-fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
-    #[derive(Debug, thiserror::Error)]
-    #[error("the fields are {0:?}")]
-    struct Fields(&'static [&'static str]);
-
-    impl de::Error for Fields {
-        fn custom<M: Display>(_: M) -> Self {
-            Self(&[])
-        }
-
-        fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
-            Self(expected)
-        }
-    }
-
-    let unknown = std::iter::once(("", ""));
-    T::deserialize(MapDeserializer::<_, Fields>::new(unknown)).map_or_else(|Fields(names)| names, |_| &[])
-}
-
 /// The key of the search space, a table in its section.
 pub(super) const SEARCH: &str = "tune.search";
 
@@ -228,11 +193,6 @@ fn unknown(section: &str, name: &str) -> String {
 fn unknown_with_hint(section: &str, name: &str, hint: String) -> String {
     let advice = intended_key(section, name).map_or(hint, |key| format!("did you mean `{key}`?"));
     format!("is an unknown key; {advice}")
-}
-
-/// Returns the section with a key of this name.
-fn section_of(name: &str) -> Option<&'static str> {
-    keys_of("").iter().copied().find(|section| keys_of(section).contains(&name))
 }
 
 /// Returns the intended key of a list or a range in `[tune]` that belongs in `[tune.search]`.

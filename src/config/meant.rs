@@ -1,6 +1,6 @@
 //! Suggestions for unknown keys: misspelt, in another section, or named as in other programs.
 
-use super::keys::keys_of;
+use super::names::keys_of;
 
 /// The minimum similarity of names within a section.
 const MIN_SIMILARITY: f64 = 0.8;

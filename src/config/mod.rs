@@ -10,6 +10,7 @@ mod difference;
 mod intervals;
 mod keys;
 mod meant;
+mod names;
 mod optimizer;
 mod presets;
 mod run;
@@ -30,10 +31,10 @@ pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub(crate) use difference::{NOTHING, differing};
-#[cfg(test)]
-pub(crate) use keys::keys_of;
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
+#[cfg(test)]
+pub(crate) use names::keys_of;
 pub use optimizer::OptimizerKind;
 pub use presets::PRESETS;
 pub use run::RunConfig;

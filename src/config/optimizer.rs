@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TrainingConfig;
 use crate::choices;
 use crate::ops::{Adam, Muon, Rule, Sgd};
 use crate::role::ParamRole;
@@ -25,6 +24,17 @@ choices! {
     }
 }
 
+/// The keys that optimizers use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OptimizerKeys {
+    pub beta1: f64,
+    pub beta2: f64,
+    pub epsilon: f64,
+    pub weight_decay: f64,
+    pub momentum: Option<f64>,
+    pub momentum_warmup: usize,
+}
+
 impl OptimizerKind {
     /// Returns a learning rate that is rarely too high.
     pub(super) fn usual_rate(self) -> f64 {
@@ -34,35 +44,30 @@ impl OptimizerKind {
             Self::Adamw | Self::Adam | Self::Muon => 1e-3,
         }
     }
-}
 
-impl TrainingConfig {
     /// Returns the rule that updates a parameter of this role, and its weight decay, at an update counted from 1.
-    pub fn rule(&self, role: &ParamRole, update: usize) -> (Rule, f64) {
-        let Self { optimizer, beta1, beta2, epsilon, weight_decay, .. } = *self;
+    pub(super) fn rule(self, keys: OptimizerKeys, role: &ParamRole, update: usize) -> (Rule, f64) {
+        let OptimizerKeys { beta1, beta2, epsilon, weight_decay, .. } = keys;
         let adam = Rule::Adam(Adam { beta1, beta2, epsilon });
         let weight_decay = if role.decays() { weight_decay } else { 0.0 };
-        match (optimizer, role) {
-            (OptimizerKind::Muon, ParamRole::Matrix { columns, .. }) => {
-                let momentum = self.muon_momentum(update);
+        match (self, role) {
+            (Self::Muon, ParamRole::Matrix { columns, .. }) => {
+                let momentum = keys.muon_momentum(update);
                 (Rule::Muon(Muon { momentum, columns: columns.clone() }), weight_decay)
             }
-            (OptimizerKind::Adamw | OptimizerKind::Muon, _) => (adam, weight_decay),
-            (OptimizerKind::Adam, _) => (adam, 0.0),
-            (OptimizerKind::Sgd, _) => (Rule::Sgd(Sgd { momentum: self.momentum() }), 0.0),
+            (Self::Adamw | Self::Muon, _) => (adam, weight_decay),
+            (Self::Adam, _) => (adam, 0.0),
+            (Self::Sgd, _) => (Rule::Sgd(Sgd { momentum: keys.momentum.unwrap_or(0.9) }), 0.0),
         }
     }
+}
 
-    /// Returns the momentum of the optimizer, with its default for SGD and Muon.
-    fn momentum(&self) -> f64 {
-        self.momentum.unwrap_or(if self.optimizer == OptimizerKind::Muon { 0.95 } else { 0.9 })
-    }
-
+impl OptimizerKeys {
     /// Returns Muon's momentum at an update, counted from 1.
     fn muon_momentum(&self, update: usize) -> f64 {
         /// The initial momentum (Jordan et al., 2024, <https://github.com/KellerJordan/modded-nanogpt>).
         const INITIAL_MOMENTUM: f64 = 0.85;
-        let (last, warmup) = (self.momentum(), self.momentum_warmup);
+        let (last, warmup) = (self.momentum.unwrap_or(0.95), self.momentum_warmup);
         let first = INITIAL_MOMENTUM.min(last);
         if update > warmup { last } else { first + (update - 1) as f64 / warmup as f64 * (last - first) }
     }
@@ -72,6 +77,7 @@ impl TrainingConfig {
 mod tests {
     use super::*;
     use crate::choice::Choice;
+    use crate::config::TrainingConfig;
 
     #[test]
     fn optimizer_keys_are_training_keys() {

@@ -4,13 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
-use super::optimizer::OptimizerKind;
+use super::optimizer::{OptimizerKeys, OptimizerKind};
 use crate::choice::UnusedKeys;
 use crate::choices;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
-use crate::ops::{Kernels, Precision};
+use crate::ops::{Kernels, Precision, Rule};
 use crate::range::{Number, Range, Ranged, Section};
+use crate::role::ParamRole;
 
 /// The section `[training]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -259,6 +260,13 @@ impl Section for TrainingConfig {
 const DEFAULT_STEPS: usize = 1_000;
 
 impl TrainingConfig {
+    /// Returns the rule that updates a parameter of this role, and its weight decay, at an update counted from 1.
+    pub fn rule(&self, role: &ParamRole, update: usize) -> (Rule, f64) {
+        let Self { beta1, beta2, epsilon, weight_decay, momentum, momentum_warmup, .. } = *self;
+        let keys = OptimizerKeys { beta1, beta2, epsilon, weight_decay, momentum, momentum_warmup };
+        self.optimizer.rule(keys, role, update)
+    }
+
     /// Checks everything that does not need the data.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {

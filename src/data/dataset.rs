@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::reading::{ArrayReading, TableReading, TextReading};
 use super::sequences::{Rows, Sequences};
-use super::{arrays::ArrayReading, table::TableReading, text::TextReading, vocabulary::Vocabulary};
+use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result, ensure};
 
 /// The training and validation data of a run.

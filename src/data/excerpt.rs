@@ -10,6 +10,14 @@ pub(crate) fn excerpt(value: &str) -> String {
     crate::error::excerpt(value, MAX_CHARACTERS)
 }
 
+/// Returns names as a list for a message, shortened if there are many.
+pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    const MAX_LISTED: usize = 20;
+    let names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1));
+    names.iter().take(MAX_LISTED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns a suffix for a message that names only the first of several cases, such as ` (and 2 more files)`. It is
 /// empty if `more` is 0.
 pub(crate) fn and_more(more: usize, noun: &str) -> String {

@@ -9,6 +9,7 @@
 //! | [`tasks`] | one file per sequence task, each with the loss of its optimal predictor |
 //! | [`sequences`] | the token ids of one split, in rows or as a stream cut into windows |
 //! | [`batch`] | one training batch: inputs, targets, and the role of each target |
+//! | `reading` | summaries of how files were read |
 //! | [`Dataset`] | both splits, their vocabulary and their entropy floor |
 //! | [`loader`] | the order of an epoch, a pure function of (seed, epoch) |
 //! | `text` | the user's texts, as characters or by a tokenizer |
@@ -28,14 +29,15 @@ mod documents;
 mod excerpt;
 mod ids;
 pub mod loader;
+mod reading;
 pub mod seed;
 pub mod sequences;
 mod table;
 pub mod tasks;
 mod text;
+mod unused;
 pub mod vocabulary;
 
-pub use arrays::ArrayReading;
 pub use batch::{Batch, Role, SourceBatch};
 pub use config::{
     Binning, Cache, Column, Count, DataConfig, Delimiter, Documents, Dtype, Header, LongRows, LossOn, Paths,
@@ -46,9 +48,8 @@ pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnin
 pub(crate) use documents::{documents_of, several};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
+pub use reading::{ArrayReading, TableReading, TextReading};
 pub use sequences::Sequences;
-pub use table::TableReading;
-pub use text::TextReading;
 pub use vocabulary::{Notation, Vocabulary};
 
 use std::path::Path;

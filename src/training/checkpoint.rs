@@ -195,7 +195,7 @@ fn state(folder: &RunFolder, step: usize) -> Result<RunState> {
 
 /// Returns the fingerprint of the data of the run in `folder`, or `None` if its newest checkpoint cannot be read.
 pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
-    Some(state(folder, steps(folder).ok()?.pop()?).ok()?.data_fingerprint)
+    Some(state(folder, steps(folder).ok()?.pop()?).ok()?.provenance.data_fingerprint)
 }
 
 /// Removes the files and folders that a killed process left half-written.

@@ -181,7 +181,7 @@ impl<B: AutodiffBackend> Trainer<B> {
     pub(super) fn summary(&self, ended: Ended) -> Summary {
         let (state, device) = (&self.state, &self.setup.control.device);
         let best = state.best.as_ref();
-        let guesses = state.guesses.iter().filter(|guess| !self.setup.warnings.contains(guess));
+        let guesses = state.provenance.guesses.iter().filter(|guess| !self.setup.warnings.contains(guess));
         Summary {
             losses: Losses {
                 best_valid_loss: best.map(|best| best.evaluation.loss),
@@ -200,7 +200,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 seconds: state.time.seconds,
                 checkpoint_seconds: state.time.checkpoint_seconds,
                 tokens_per_second: speed(state.tokens, state.time.seconds),
-                clip_rate: state.clipped.rate(),
+                clip_rate: state.clipping.rate(),
             },
             machine: Machine {
                 backend: device.backend.name().to_string(),
@@ -212,7 +212,14 @@ impl<B: AutodiffBackend> Trainer<B> {
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
             heads_worth_most: Vec::new(),
             hashes: Hashes::of(&self.setup.folder),
-            warnings: self.setup.warnings.iter().chain(guesses).chain(&state.changes).cloned().collect(),
+            warnings: self
+                .setup
+                .warnings
+                .iter()
+                .chain(guesses)
+                .chain(&state.provenance.changes)
+                .cloned()
+                .collect(),
         }
     }
 }

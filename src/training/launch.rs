@@ -14,7 +14,7 @@ use super::observers::metrics_log::MetricsLog;
 use super::resume::{Opening, hash_of_start, training_keys};
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, initial_weights, sizes_of};
-use super::state::RunState;
+use super::state::{Provenance, RunState};
 use super::trainer::Trainer;
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, choose, compute};
@@ -168,7 +168,9 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         let data_fingerprint = dataset.fingerprint();
         let (began_with, training) = (hash_of_start(config), training_keys(config));
         let guesses = dataset.guesses().cloned().collect();
-        let state = RunState { data_fingerprint, began_with, training, guesses, ..RunState::default() };
+        let changes = Vec::new();
+        let provenance = Provenance { data_fingerprint, began_with, training, guesses, changes };
+        let state = RunState { provenance, ..RunState::default() };
         let moments = Vec::new();
         let written = Contents { step: 0, weights, description, moments, state: state.to_json() };
         let made = RunFolder::create(target, |folder| {

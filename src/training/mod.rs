@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `launch` | starting or resuming a run, on any backend |
 //! | `start` | the starting point: data, and fresh weights or the weights of another run |
+//! | `warnings` | warnings before a run begins |
 //! | `lineage` | the runs that a run started from, and their training data |
 //! | `control` | monitoring and stopping a run |
 //! | `trainer` | the loop over steps |
@@ -58,6 +59,7 @@ mod stopping;
 mod summary;
 mod tensorboard;
 mod trainer;
+mod warnings;
 
 pub use checkpoint::{data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights};
 pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
@@ -75,9 +77,10 @@ pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
-pub use start::{dataset, dataset_of, has_different_data, sizes_of, warnings};
-pub use state::{Best, Clipped, RunState, RunTime};
+pub use start::{dataset, dataset_of, has_different_data, sizes_of};
+pub use state::{Best, Clipping, Provenance, RunState, RunTime};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Losses, Machine, Scores, Summary, Work};
 pub use tensorboard::write_events;
+pub use warnings::warnings;

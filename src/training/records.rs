@@ -54,8 +54,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 return Err(self.setup.diverged(self.state.step, what));
             }
             let is_clipped = max_norm > 0.0 && norm > max_norm;
-            self.state.clipped.count(is_clipped);
-            self.state.clipped_since_row.count(is_clipped);
+            self.state.clipping.count(is_clipped);
             self.observers.iter_mut().for_each(|observer| observer.loss(step, loss));
         }
         if is_logged {
@@ -65,7 +64,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             let correct = last.correct.clone().map_or(f64::NAN, |correct| to_host([correct])[0]);
             let row = Row {
                 gradient_norm: norms.last().copied(),
-                clip_rate: Some(std::mem::take(&mut self.state.clipped_since_row).rate()),
+                clip_rate: Some(self.state.clipping.take_rate()),
                 objective: plain.map(|_| objective),
                 ..self.row(Split::Train, loss, correct / last.tokens as f64)
             };

@@ -81,8 +81,8 @@ impl<B: AutodiffBackend> Trainer<B> {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; resuming from {from}"));
             let training = training_keys(config);
-            state.changes.extend(changed_keys(&state, &training));
-            state.training = training;
+            state.provenance.changes.extend(changed_keys(&state, &training));
+            state.provenance.training = training;
             rewind(folder, config, &mut state)?;
             let moment = Moment { setup: &setup, state: &state, is_ending: false };
             observers.iter_mut().try_for_each(|observer| observer.start(&moment))
@@ -155,7 +155,8 @@ pub(super) fn hash_of_start(config: &Config) -> String {
 
 /// Rejects a seed or model that differs from the start of the run, for example in an edited config.toml.
 fn check_start(folder: &RunFolder, state: &RunState, config: &Config) -> Result<()> {
-    let is_same = state.began_with.is_empty() || state.began_with == hash_of_start(config);
+    let is_same =
+        state.provenance.began_with.is_empty() || state.provenance.began_with == hash_of_start(config);
     ensure(is_same, Error::Input, || {
         format!(
             "`{}` has a different `run.seed` or [model] than at the start of the run; restore them: only the keys \
@@ -187,7 +188,7 @@ pub(super) fn training_keys(config: &Config) -> BTreeMap<String, toml::Value> {
 /// Returns the changes of the `training` keys since the checkpoint.
 fn changed_keys(state: &RunState, now: &BTreeMap<String, toml::Value>) -> Option<String> {
     let step = state.step;
-    let before = if state.training.is_empty() { now } else { &state.training };
+    let before = if state.provenance.training.is_empty() { now } else { &state.provenance.training };
     let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
     let changes: Vec<String> = differing(keys.into_iter(), [now, before])
         .map(|(key, (value, before))| format!("{key} = {value} (was {before})"))
@@ -198,7 +199,7 @@ fn changed_keys(state: &RunState, now: &BTreeMap<String, toml::Value>) -> Option
 
 /// Rejects data that differs from the data of the run.
 fn check_data(folder: &RunFolder, state: &RunState, dataset: &Dataset) -> Result<()> {
-    ensure(state.data_fingerprint == dataset.fingerprint(), Error::Input, || {
+    ensure(state.provenance.data_fingerprint == dataset.fingerprint(), Error::Input, || {
         let path = folder.path().display();
         format!(
             "the data has changed since the run `{path}` started; restore the file, `run.seed` and the \
@@ -276,17 +277,17 @@ impl Previous {
     /// Returns the training from the keys of the checkpoint; `None` if they are not recorded or were edited.
     fn of(state: &RunState, setup: &Setup) -> Option<Self> {
         let now = training_keys(&setup.config);
-        if state.training.is_empty() {
+        if state.provenance.training.is_empty() {
             return None;
         }
         let mut config = setup.config.clone();
         // Steps and epochs exclude each other.
         (config.training.steps, config.training.epochs) = (None, None);
-        let training = config.with(&state.training).ok()?.training;
+        let training = config.with(&state.provenance.training).ok()?.training;
         let batches = setup.dataset.train.len().div_ceil(training.batch_size);
         let has_epochs = setup.config.training.steps.is_none();
         let keys = KEYS_OF_RATE.into_iter().chain(KEYS_OF_EPOCH.into_iter().filter(|_| has_epochs));
-        let changed = differing(keys, [&now, &state.training]);
+        let changed = differing(keys, [&now, &state.provenance.training]);
         Some(Self {
             schedule: Schedule::new(&training, training.total_steps(batches)),
             steps_per_epoch: training.steps_per_epoch(batches),

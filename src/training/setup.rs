@@ -3,8 +3,8 @@
 use super::control::Control;
 use super::run_folder::RunFolder;
 use super::schedule::Schedule;
-use super::start::warnings;
 use super::state::RunState;
+use super::warnings::warnings;
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::Error;

@@ -15,6 +15,34 @@ use crate::evaluation::Evaluation;
 pub struct RunState {
     /// The number of steps done.
     pub step: usize,
+    /// The data, the model and the keys of the run.
+    #[serde(flatten)]
+    pub provenance: Provenance,
+    /// The number of optimizer updates.
+    pub updates: usize,
+    /// The number of targets trained on.
+    pub tokens: u64,
+    /// The time that the run took.
+    #[serde(flatten)]
+    pub time: RunTime,
+    /// The best validation.
+    pub best: Option<Best>,
+    /// The steps with clipped gradients.
+    #[serde(default)]
+    pub clipping: Clipping,
+    /// The parts of the observers, by name.
+    pub parts: BTreeMap<String, Value>,
+    /// All rows of metrics. A checkpoint keeps the hash of `metrics.csv` instead.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
+    /// The reason to stop that the processes agreed on at the last step.
+    #[serde(skip)]
+    pub stop: Option<Stop>,
+}
+
+/// What a run was started with, and how that was changed since.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Provenance {
     /// The fingerprint of the data. A run resumes only with the same data.
     pub data_fingerprint: u64,
     /// The hash of the seed and the model. A run resumes only with the same seed and model.
@@ -29,51 +57,39 @@ pub struct RunState {
     /// The changes of the section `training` with which the run was resumed.
     #[serde(default)]
     pub changes: Vec<String>,
-    /// The number of optimizer updates.
-    pub updates: usize,
-    /// The number of targets trained on.
-    pub tokens: u64,
-    /// The time that the run took.
-    #[serde(flatten)]
-    pub time: RunTime,
-    /// The best validation.
-    pub best: Option<Best>,
-    /// The clipped steps of the run.
-    #[serde(default)]
-    pub clipped: Clipped,
-    /// The clipped steps since the last training row.
-    #[serde(default)]
-    pub clipped_since_row: Clipped,
-    /// The parts of the observers, by name.
-    pub parts: BTreeMap<String, Value>,
-    /// All rows of metrics. A checkpoint keeps the hash of `metrics.csv` instead.
-    #[serde(skip)]
-    pub rows: Vec<Row>,
-    /// The reason to stop that the processes agreed on at the last step.
-    #[serde(skip)]
-    pub stop: Option<Stop>,
 }
 
-/// The number of steps whose gradients were clipped.
+/// The number of steps whose gradients were clipped, and of all steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Clipped {
-    /// The number of clipped steps.
-    pub clipped: u64,
-    /// The number of all steps.
-    pub steps: u64,
+pub struct Clipping {
+    /// The numbers since the start of the run.
+    run: (u64, u64),
+    /// The numbers since the last training row.
+    since_row: (u64, u64),
 }
 
-impl Clipped {
+impl Clipping {
     /// Counts a step.
-    pub fn count(&mut self, is_clipped: bool) {
-        self.clipped += u64::from(is_clipped);
-        self.steps += 1;
+    pub(super) fn count(&mut self, is_clipped: bool) {
+        for (clipped, all) in [&mut self.run, &mut self.since_row] {
+            *clipped += u64::from(is_clipped);
+            *all += 1;
+        }
     }
 
-    /// Returns the share of clipped steps.
+    /// Returns the share of all clipped steps.
     pub fn rate(self) -> f64 {
-        self.clipped as f64 / self.steps.max(1) as f64
+        share(self.run)
     }
+
+    /// Returns the share of clipped steps since the last training row, and restarts the count.
+    pub(super) fn take_rate(&mut self) -> f64 {
+        share(std::mem::take(&mut self.since_row))
+    }
+}
+
+fn share((part, all): (u64, u64)) -> f64 {
+    part as f64 / all.max(1) as f64
 }
 
 /// The time that a run took, in seconds, without the time between its sessions.

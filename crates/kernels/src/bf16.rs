@@ -18,8 +18,15 @@ mod tile;
 use super::matrix::{MatrixMut, Tile};
 use super::vector::{update, vectorized};
 use factor::Part;
-pub(super) use factor::{Factor, Side, Source, Strip};
+pub(super) use factor::{Factor, Source, Strip};
 pub use rounding::round;
+
+/// The side of a factor in a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Left,
+    Right,
+}
 
 /// Returns true if the processor has instructions for products in bf16 and they are used. Otherwise, products in single
 /// precision are faster.

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Ablated, Bench, Pruned};
+use super::bench::{Ablated, Bench};
 use super::explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
 use super::gain::{Gain, TOLERANCE, groups, interval};
 use super::kind::{cross_kinds, kinds};
@@ -12,6 +12,7 @@ use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
 use super::question::Question;
 use super::repeat::Repeated;
+use super::search::Pruned;
 use super::sentences::sentences;
 use super::tuned::Translator;
 use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};

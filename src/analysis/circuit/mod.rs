@@ -13,6 +13,7 @@
 //! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
 //! | `bench` | a decoder on fixed sequences, with any of its components ablated |
 //! | `estimates` | what ablations change, estimated from gradients (attribution patching) |
+//! | `search` | the search for a circuit, by estimates and ablations |
 //! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
@@ -34,6 +35,7 @@ mod pass;
 mod patching;
 mod question;
 mod repeat;
+mod search;
 mod sentences;
 mod stored;
 mod tuned;

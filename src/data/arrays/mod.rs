@@ -6,16 +6,15 @@
 
 mod npy;
 mod raw;
-mod reading;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::reading::ArrayReading;
 use super::config::{Count, DataConfig, Dtype, MAX_SIZE, Tokens};
 use super::dataset::Dataset;
 use super::ids::{Bytes, Ids, IdsInFile, Integer};
+use super::reading::{ArrayReading, shape};
 use super::sequences::{Rows, Sequences, split_rows};
 use super::text::read_tokenizer;
 use super::vocabulary::{Notation, Vocabulary};
@@ -71,7 +70,8 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
             }
         },
     };
-    let reading = ArrayReading::of(&layout);
+    let reading =
+        ArrayReading { format: layout.format, dtype: raw::name(layout.integer), shape: layout.shape.clone() };
     if layout.format == "raw" && config.dtype == Dtype::Auto && given.is_none() {
         log::info!(
             "{}: is read as {} ({}) with a vocabulary of {vocabulary}; if this is wrong, set `data.dtype`, or \
@@ -162,7 +162,7 @@ fn check_length(path: &Path, layout: &Layout, length: u64) -> Result<()> {
         false => {
             let problem = format!(
                 "is incomplete or damaged: its header declares the shape {}, but the file has {}; copy it again",
-                reading::shape(&layout.shape),
+                shape(&layout.shape),
                 counted(length as usize, "byte")
             );
             Err(Error::file(path, problem))

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::paths::{source_of_folder, source_of_pattern};
 use crate::choices;
 use crate::data::excerpt::excerpt;
 use crate::data::ids::Integer;
@@ -31,19 +30,6 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the source that reads the file or folder at `path`: a table or an array by its extension, or by the
-    /// extensions of all files in a folder or of a pattern, or else a text. For a compressed file, the extension before
-    /// `.gz` or `.zst` decides. An empty path selects the task.
-    pub fn of(path: &Path) -> Self {
-        if path.as_os_str().is_empty() {
-            return Source::Sequences;
-        }
-        if path.is_dir() {
-            return source_of_folder(path);
-        }
-        source_of_pattern(path).unwrap_or_else(|| Self::by_extension(path))
-    }
-
     /// Returns the source that reads a file with the extension of `path`.
     pub(in crate::data) fn by_extension(path: &Path) -> Self {
         let path = without_compression(path);

@@ -4,7 +4,6 @@ mod choice;
 mod fields;
 mod paths;
 mod table;
-mod unused;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

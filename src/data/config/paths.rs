@@ -195,9 +195,24 @@ fn common(mut sources: impl Iterator<Item = Source>) -> Option<Source> {
     Some(if sources.all(|source| source == first) { first } else { Source::Text })
 }
 
+impl Source {
+    /// Returns the source that reads the file or folder at `path`: a table or an array by its extension, or by the
+    /// extensions of all files in a folder or of a pattern, or else a text. For a compressed file, the extension before
+    /// `.gz` or `.zst` decides. An empty path selects the task.
+    pub fn of(path: &Path) -> Self {
+        if path.as_os_str().is_empty() {
+            return Source::Sequences;
+        }
+        if path.is_dir() {
+            return source_of_folder(path);
+        }
+        source_of_pattern(path).unwrap_or_else(|| Self::by_extension(path))
+    }
+}
+
 /// Returns the source that reads all files and folders that match a pattern; `None` if the path is not a pattern, or
 /// matches nothing.
-pub(super) fn source_of_pattern(path: &Path) -> Option<Source> {
+fn source_of_pattern(path: &Path) -> Option<Source> {
     let matches = glob::glob_with(path.to_str().filter(|_| is_pattern(path))?, VISIBLE).ok()?;
     common(matches.flatten().take(MAX_ENTRIES).map(|path| match path.is_dir() {
         true => source_of_folder(&path),
@@ -207,7 +222,7 @@ pub(super) fn source_of_pattern(path: &Path) -> Option<Source> {
 
 /// Returns the source that reads all files below a folder by their extensions; texts if they are mixed. Only the first
 /// files of a large folder are inspected.
-pub(super) fn source_of_folder(folder: &Path) -> Source {
+fn source_of_folder(folder: &Path) -> Source {
     let entries = walk(folder).take(MAX_ENTRIES).flatten();
     let files = entries.filter(|entry| !entry.file_type().is_dir());
     common(files.map(|file| Source::by_extension(file.path()))).unwrap_or(Source::Text)

@@ -10,12 +10,10 @@ use serde::Serialize;
 
 pub use self::overlap::leaked_samples;
 pub use self::warnings::{vocabulary_warnings, warnings};
-use super::arrays::ArrayReading;
 use super::config::{DataConfig, Source};
 use super::dataset::{Dataset, Floor};
+use super::reading::{ArrayReading, TableReading, TextReading};
 use super::sequences::Sequences;
-use super::table::TableReading;
-use super::text::TextReading;
 use super::vocabulary::{Notation, Vocabulary};
 
 /// The maximum number of samples in a description.

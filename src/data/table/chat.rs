@@ -8,8 +8,8 @@ use std::path::Path;
 use minijinja::{Environment, Error as TemplateError, ErrorKind, context};
 use serde_json::{Map, Value};
 
+use super::part::Part;
 use super::targets;
-use super::texts::Part;
 use crate::data::vocabulary::ASSISTANT;
 use crate::error::{Error, Result};
 use crate::files::{Text, read_given_json};

@@ -9,13 +9,10 @@ use super::fields::Selection;
 use super::header::{self, FirstLine};
 use super::{Row, Table, targets};
 use crate::data::config::{Column, Comment, Header};
-use crate::data::excerpt::excerpt;
+use crate::data::excerpt::{excerpt, listed};
 use crate::data::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
-
-/// The maximum number of columns that an error lists.
-const MAX_LISTED: usize = 20;
 
 impl Table<'_> {
     /// Reads the first row as column names or as data, and returns the index of the selected column.
@@ -316,13 +313,6 @@ impl Table<'_> {
 fn masks(names: &StringRecord, is_read: impl Fn(usize) -> bool) -> Vec<(usize, String)> {
     let masks = names.iter().enumerate().filter(|&(index, name)| !is_read(index) && targets::is_mask(name));
     masks.map(|(index, name)| (index, name.to_string())).collect()
-}
-
-/// Formats column names as a list for an error.
-pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    let more = names.len().checked_sub(MAX_LISTED + 1).map(|more| format!("{} more", more + 1));
-    names.iter().take(MAX_LISTED).map(|name| excerpt(name)).chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the first values of a row for a message, with an ellipsis if there are more.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use csv::StringRecord;
 
-use super::columns::listed;
 use super::texts::TextSample;
 use super::{Line, Row, Table, targets};
 use crate::data::config::{Column, DataConfig, Tokens};
-use crate::data::excerpt::excerpt;
+use crate::data::excerpt::{excerpt, listed};
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 

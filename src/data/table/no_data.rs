@@ -7,10 +7,10 @@ use csv::StringRecord;
 
 use super::comments::unquoted_lines;
 use super::header::{self, ValueKind, kind};
-use super::reading::Gaps;
-use super::{Row, Table, TableReading, delimiter, enclosed};
+use super::{Row, Table, delimiter, enclosed};
 use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
+use crate::data::reading::{Gaps, TableReading};
 use crate::error::{Error, Result};
 use crate::files::BYTE_ORDER_MARK;
 use crate::numbers::counted;

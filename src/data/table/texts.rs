@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::chat::ChatTemplate;
+use super::part::{Part, PartText};
 use super::{Line, Table};
 use crate::data::batch::Role;
 use crate::data::config::{LongRows, LossOn, Tokens};
@@ -30,24 +31,6 @@ pub(super) struct TextSample {
     pub parts: Vec<Part>,
     /// True if the parts contain the tokens that begin a text.
     has_beginning: bool,
-}
-
-/// A part of a sequence.
-#[derive(Debug)]
-pub(super) struct Part {
-    /// True if the targets of this part count in the loss with `data.loss_on` = "target".
-    is_answer: bool,
-    text: PartText,
-}
-
-#[derive(Debug)]
-enum PartText {
-    /// The text, split into tokens.
-    Text(String),
-    /// A special token.
-    Special(String),
-    /// Token ids that the data holds.
-    Ids(Vec<u32>),
 }
 
 impl TextSample {
@@ -90,25 +73,6 @@ impl TextSample {
             PartText::Text(text) => Some(text.as_str()),
             PartText::Special(_) | PartText::Ids(_) => None,
         })
-    }
-}
-
-impl Part {
-    pub fn text(text: &str, is_answer: bool) -> Self {
-        Self { is_answer, text: PartText::Text(text.to_string()) }
-    }
-
-    /// Returns the text of the part; `None` for tokens that the vocabulary does not read as text.
-    fn as_text(&self, vocabulary: &Vocabulary) -> Option<&str> {
-        match &self.text {
-            PartText::Text(text) => Some(text),
-            PartText::Special(name) if name == SEPARATOR && vocabulary.special(name).is_none() => Some("\n"),
-            PartText::Special(_) | PartText::Ids(_) => None,
-        }
-    }
-
-    fn special(name: &str, is_answer: bool) -> Self {
-        Self { is_answer, text: PartText::Special(name.to_string()) }
     }
 }
 

@@ -8,18 +8,17 @@
 mod bpe;
 mod cache;
 mod encoding;
-mod reading;
 mod segments;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use self::reading::TextReading;
 use super::config::{DataConfig, Documents, Tokens, walk};
 use super::damage::{self, Damage};
 use super::dataset::Dataset;
 use super::documents;
 use super::excerpt::{and_more, excerpt};
+use super::reading::TextReading;
 use super::sequences::Sequences;
 use super::vocabulary::{Notation, Vocabulary};
 use crate::error::{Error, Result};

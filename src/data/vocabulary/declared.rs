@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer};
 
-use super::tokenizer::END_OF_TEXT;
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::read_given_json;
 use crate::numbers::counted;
+
+/// The end-of-text token of GPT-2.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
 
 const CONFIG: &str = "tokenizer_config.json";
 const ADDED: &str = "added_tokens.json";

@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 use tokenizers::Tokenizer;
 
 use super::END;
-use super::declared::token_name;
-use super::tokenizer::END_OF_TEXT;
+use super::declared::{END_OF_TEXT, token_name};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
 use crate::files::read_given_json;

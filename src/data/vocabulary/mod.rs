@@ -31,7 +31,8 @@ use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
-pub use tokenizer::{END_OF_TEXT, byte_level};
+pub use declared::END_OF_TEXT;
+pub use tokenizer::byte_level;
 pub(crate) use trained::delimited_by_end;
 pub(super) use trained::{ASSISTANT, role_token, train_byte_pairs};
 

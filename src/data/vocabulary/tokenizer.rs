@@ -22,9 +22,6 @@ use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
 
-/// The end-of-text token of GPT-2.
-pub const END_OF_TEXT: &str = "<|endoftext|>";
-
 /// A tokenizer, with the contents of its file.
 #[derive(Debug)]
 pub(super) struct TextTokenizer {

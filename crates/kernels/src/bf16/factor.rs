@@ -5,18 +5,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::rounding::{BLOCK_GROUP, fill};
-use super::{BLOCK, SIDE};
+use super::{BLOCK, SIDE, Side};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::parallel::for_each;
 use crate::pool::{self, Buffer};
 use crate::team;
-
-/// The side of a factor in a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Left,
-    Right,
-}
 
 /// A factor stored as `[lines / 16, inner / 32]` blocks of slots, padded with zeros. Lines are the rows of a left
 /// factor and the columns of a right one. A block is `[line, slot]` in a left factor and `[slot, line]` in a right one.

@@ -2,8 +2,9 @@
 
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation::log_softmax, backend::Backend};
 
+use super::fused::{fused, input};
 use super::host::{self, Floats};
-use super::operation::{Input, One, Operation, fused, gradients, input};
+use super::operation::{Input, One, Operation, gradients};
 use super::primitive;
 use crate::kernels::loss as kernel;
 use crate::kernels::pool::{self, Buffer};

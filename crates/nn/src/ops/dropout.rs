@@ -6,8 +6,9 @@ use std::cell::Cell;
 use burn::nn::Dropout;
 use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 
+use super::fused::{self, fused};
 use super::host::Floats;
-use super::operation::{self, Input, One, Operation, fused};
+use super::operation::{Input, One, Operation};
 use crate::kernels::{dropout as kernel, pool};
 
 /// Applies dropout on differentiable backends only; inference runs on the inner backend, without dropout.
@@ -53,7 +54,7 @@ pub(super) fn run<B: Backend, const D: usize>(input: Tensor<B, D>, probability: 
     if probability == 0.0 || !B::ad_enabled(&input.device()) {
         return input;
     }
-    let inputs = One { input: operation::input(&input) };
+    let inputs = One { input: fused::input(&input) };
     let output = fused(inputs, |_| Some(Fused(draw::<B>(probability, &input.device())?)));
     output.unwrap_or_else(|| reference(input, probability))
 }

@@ -3,8 +3,9 @@
 use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
+use super::fused::{fused, input};
 use super::host::{self, Floats};
-use super::operation::{Input, Operation, fused, gradients, input, inputs};
+use super::operation::{Input, Operation, gradients, inputs};
 use crate::kernels::{embedding as kernel, pool};
 
 /// Returns the row of each token, plus the row of its position if there are `positions`.

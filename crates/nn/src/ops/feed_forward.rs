@@ -5,9 +5,10 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::Activation;
 use super::dropout::draw;
+use super::fused::{self, fused};
 use super::host::Floats;
 use super::linear::{Layer, kernel_layer};
-use super::operation::{self, Input, Inputs, Operation, fused, gradients, inputs};
+use super::operation::{Input, Inputs, Operation, gradients, inputs};
 use super::precision::precision;
 use crate::kernels;
 use crate::kernels::dropout::Dropout as DropoutMask;
@@ -39,11 +40,10 @@ pub(super) fn run<B: Backend, const D: usize>(
     residual: Tensor<B, D>,
 ) -> Tensor<B, D> {
     let inputs = || {
-        let parts = |layer: &Layer<B>| {
-            (operation::input(&layer.weight), layer.bias.as_ref().and_then(operation::input))
-        };
+        let parts =
+            |layer: &Layer<B>| (fused::input(&layer.weight), layer.bias.as_ref().and_then(fused::input));
         let [(up, up_bias), (down, down_bias)] = [&up, &down].map(parts);
-        let [input, residual] = [&input, &residual].map(operation::input);
+        let [input, residual] = [&input, &residual].map(fused::input);
         FeedForwardInputs { input, up, up_bias, down, down_bias, residual }
     };
     let settings =

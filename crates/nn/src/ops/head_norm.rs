@@ -2,9 +2,10 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use super::fused::{self, fused};
 use super::host::Floats;
 use super::norm::{self, Norm};
-use super::operation::{self, Input, Operation, fused, gradients, inputs};
+use super::operation::{Input, Operation, gradients, inputs};
 use super::{AttentionOptions, Projections};
 use crate::kernels::norm as kernel;
 use crate::kernels::pool::{self, Buffer};
@@ -27,8 +28,8 @@ fn run<B: Backend>(
     epsilons: [f64; 2],
     options: &AttentionOptions<B>,
 ) -> Tensor<B, 3> {
-    let [query_gamma, key_gamma] = gammas.each_ref().map(operation::input);
-    let inputs = HeadNormInputs { packed: operation::input(&packed), query_gamma, key_gamma };
+    let [query_gamma, key_gamma] = gammas.each_ref().map(fused::input);
+    let inputs = HeadNormInputs { packed: fused::input(&packed), query_gamma, key_gamma };
     let settings = Settings { heads: [options.heads, options.key_value_heads], epsilons };
     fused(inputs, |_| Some(settings)).unwrap_or_else(|| {
         let [query, key, value] = Projections::Packed(packed).split(options);

@@ -90,6 +90,11 @@ pub(super) fn is_readable<B: Backend>() -> bool {
     false
 }
 
+/// Returns true if the kernels compute this thread's operations, which then share no state with other threads.
+pub fn is_on_host<B: Backend>() -> bool {
+    is_readable::<B>() && kernels() == Kernels::Fused
+}
+
 /// Converts a value between two type parameters that name the same type.
 ///
 /// # Panics

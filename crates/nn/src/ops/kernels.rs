@@ -2,10 +2,7 @@
 
 use std::{cell::Cell, thread::LocalKey};
 
-use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
-
-use super::host;
 
 /// The implementation of the expensive operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,11 +23,6 @@ thread_local! {
 /// Returns the implementation of the calling thread's operations.
 pub fn kernels() -> Kernels {
     KERNELS.get()
-}
-
-/// Returns true if the kernels compute this thread's operations, which then share no state with other threads.
-pub fn is_on_host<B: Backend>() -> bool {
-    host::is_readable::<B>() && kernels() == Kernels::Fused
 }
 
 impl Kernels {

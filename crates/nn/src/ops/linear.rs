@@ -4,8 +4,9 @@ use burn::nn::{Dropout, Embedding, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::dropout::{self, draw};
+use super::fused::{self, fused};
 use super::host::Floats;
-use super::operation::{self, Input, Operation, fused, gradients, inputs};
+use super::operation::{Input, Operation, gradients, inputs};
 use super::precision::{Precision, matmul, precision};
 use crate::kernels::dropout::Dropout as DropoutMask;
 use crate::kernels::linear::{self as kernel, Epilogue, WeightLayout};
@@ -74,10 +75,10 @@ impl<B: Backend> Layer<B> {
         let inputs = || {
             let (bias, residual) = (self.bias.as_ref(), residual.as_ref());
             LinearInputs {
-                input: operation::input(&input),
-                weight: operation::input(&self.weight),
-                bias: bias.and_then(operation::input),
-                residual: residual.and_then(operation::input),
+                input: fused::input(&input),
+                weight: fused::input(&self.weight),
+                bias: bias.and_then(fused::input),
+                residual: residual.and_then(fused::input),
             }
         };
         let settings = |precision| {

@@ -12,8 +12,9 @@ use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use super::fused::{self, fused};
 use super::host::Floats;
-use super::operation::{self, Input, Operation, fused, gradients, inputs};
+use super::operation::{Input, Operation, gradients, inputs};
 use super::{float, primitive};
 use crate::choices;
 use crate::display::display_line;
@@ -97,9 +98,9 @@ pub(super) fn run<B: Backend, const D: usize>(
     settings: Settings,
 ) -> Tensor<B, D> {
     let inputs = NormInputs {
-        input: operation::input(&input),
-        gamma: operation::input(&gamma),
-        beta: beta.as_ref().and_then(operation::input),
+        input: fused::input(&input),
+        gamma: fused::input(&gamma),
+        beta: beta.as_ref().and_then(fused::input),
     };
     fused(inputs, |_| Some(settings)).unwrap_or_else(|| match settings.kind {
         NormKind::Layer => {

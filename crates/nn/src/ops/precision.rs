@@ -10,9 +10,10 @@ use std::cell::Cell;
 use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
+use super::fused::run_with_kernels;
 use super::host::{self, Floats};
 use super::kernels::choose;
-use super::operation::{Input, One, Operation, run_with_kernels};
+use super::operation::{Input, One, Operation};
 use crate::kernels::{self, pool};
 
 /// The precision to which the operands of a matrix product are rounded.

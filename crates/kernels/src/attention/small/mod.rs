@@ -6,6 +6,7 @@
 mod gradients;
 mod head;
 mod registers;
+mod visible;
 
 use super::{Attention, Saved, piece::Piece};
 use crate::matrix::MatrixMut;

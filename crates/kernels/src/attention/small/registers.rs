@@ -3,7 +3,8 @@
 use pulp::Simd;
 
 use super::super::rotary::{Direction, Rotary};
-use super::{Columns, Rows, Square, head::VisibleKeys};
+use super::visible::VisibleKeys;
+use super::{Columns, Rows, Square};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, Vector};
 

@@ -10,8 +10,9 @@ use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::dropout::draw;
+use crate::ops::fused::{fused, input};
 use crate::ops::host::{self, Floats};
-use crate::ops::operation::{Input, Operation, fused, gradients, input, inputs};
+use crate::ops::operation::{Input, Operation, gradients, inputs};
 use crate::ops::precision::precision;
 
 /// Computes attention with the kernels; returns `None` if they do not support it.

@@ -5,8 +5,9 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::kernels::attention::rotary::{Direction, Rotary, rotate_sequences};
 use crate::kernels::pool::{self, Buffer};
+use crate::ops::fused::{fused, input};
 use crate::ops::host::Floats;
-use crate::ops::operation::{Input, Operation, fused, input, inputs};
+use crate::ops::operation::{Input, Operation, inputs};
 
 /// Rotates queries or keys by their position.
 ///

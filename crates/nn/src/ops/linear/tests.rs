@@ -104,7 +104,7 @@ fn medium_linear_layers_agree() {
 fn f16_linear_falls_back_to_reference() {
     let is_supported = || {
         let weight = leaf::<Flex, 2>(1, [5, 5]);
-        let read = || operation::input(&weight);
+        let read = || fused::input(&weight);
         let inputs = LinearInputs { input: read(), weight: read(), bias: None, residual: None };
         let output = layer_of(weight.clone(), None).apply(weight.clone(), None);
         let precision = kernels::Precision::F32;

@@ -33,7 +33,7 @@ pub struct TableReading {
     pub rows: Vec<Vec<String>>,
     /// The rows that lack values.
     #[serde(skip)]
-    pub(super) gaps: Gaps,
+    pub(in crate::data) gaps: Gaps,
     /// Guesses, each with the key that overrides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,
@@ -41,7 +41,7 @@ pub struct TableReading {
 
 /// Counts of rows that lack values.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Gaps {
+pub(in crate::data) struct Gaps {
     /// The number of rows without any value.
     pub empty: usize,
     /// The number of rows with fewer values than the table has column names.
@@ -52,7 +52,7 @@ pub(super) struct Gaps {
 
 impl TableReading {
     /// Counts the values of a row, and keeps the first rows. Counts an empty row separately.
-    pub(super) fn add(&mut self, row: &StringRecord) {
+    pub(in crate::data) fn add(&mut self, row: &StringRecord) {
         if row.is_empty() {
             self.gaps.empty += 1;
             return;

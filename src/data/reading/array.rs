@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Layout, raw};
-
 /// The format, type and shape of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArrayReading {
@@ -17,12 +15,6 @@ pub struct ArrayReading {
     pub shape: Vec<usize>,
 }
 
-impl ArrayReading {
-    pub(super) fn of(layout: &Layout) -> Self {
-        Self { format: layout.format, dtype: raw::name(layout.integer), shape: layout.shape.clone() }
-    }
-}
-
 impl fmt::Display for ArrayReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}, shape {}", self.format, self.dtype, shape(&self.shape))
@@ -30,7 +22,7 @@ impl fmt::Display for ArrayReading {
 }
 
 /// Returns a shape as NumPy prints it, such as `(5, 7)` or `(11,)`.
-pub(super) fn shape(sizes: &[usize]) -> String {
+pub(in crate::data) fn shape(sizes: &[usize]) -> String {
     match sizes {
         [size] => format!("({size},)"),
         _ => format!("({})", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),

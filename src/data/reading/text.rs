@@ -28,7 +28,7 @@ pub struct TextReading {
 
 impl TextReading {
     /// Counts a file, and keeps its name if it is one of the first.
-    pub(super) fn add(&mut self, name: String, path: &Path, bytes: usize) {
+    pub(in crate::data) fn add(&mut self, name: String, path: &Path, bytes: usize) {
         self.files += 1;
         self.bytes += bytes;
         if Source::of(path) == Source::Table {

@@ -1,8 +1,7 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
-use super::{DataConfig, LongRows, RowSplit, Source, Task, Tokens};
+use super::{DataConfig, Dataset, LongRows, RowSplit, Source, Task, Tokens, Vocabulary};
 use crate::choice::{Choice, UnusedKeys};
-use crate::data::{Dataset, Vocabulary};
 
 /// The keys that only tables use.
 const KEYS_OF_TABLES: [&str; 13] = [
