@@ -1,5 +1,6 @@
 //! Options that ask about one prediction of a model: a prompt, an answer, and what it is compared with.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use crate::analysis::circuit::Prompt;
 use crate::data::{Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
+use crate::numbers::{counted, thousands};
 
 /// The maximum number of tokens that an error shows.
 const MAX_SHOWN: usize = 24;
@@ -73,9 +75,9 @@ impl QuestionArgs {
             let question = match &prompts[..] {
                 [prompt] => question(prompt, vocabulary),
                 prompts => format!(
-                    "Question: the answers of {} prompts, such as: {}",
+                    "Question: the answers of {} prompts, such as the first: {}",
                     prompts.len(),
-                    question(&prompts[0], vocabulary)
+                    reason(&prompts[0], vocabulary)
                 ),
             };
             return Ok(Some((prompts, question)));
@@ -98,14 +100,15 @@ impl QuestionArgs {
 
 /// Returns the question about a prompt as a sentence.
 fn question(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
+    format!("Question: {}", reason(prompt, vocabulary))
+}
+
+fn reason(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
     let token = |id: u32| format!("`{}` (id {id})", vocabulary.token(id));
     let answer = prompt.answer.map_or("the predicted token".to_string(), token);
     let against = prompt.against.map(|id| format!(" and not {}", token(id))).unwrap_or_default();
     let position = prompt.tokens.len() - 1;
-    format!(
-        "Question: why {answer}{against} after {} at position {position}?",
-        token(prompt.tokens[position])
-    )
+    format!("why {answer}{against} after {} at position {position}?", token(prompt.tokens[position]))
 }
 
 /// Reads the prompts of a file of JSON objects.
@@ -132,7 +135,15 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Prompt>> {
         };
         parts.prompt(&tokens, vocabulary).map_err(failed)
     };
-    let prompts = lines.map(prompt).collect::<Result<Vec<_>>>()?;
+    let mut prompts = lines.map(prompt).collect::<Result<Vec<_>>>()?;
+    // Repeated prompts are no further evidence.
+    let (all, mut known) = (prompts.len(), HashSet::new());
+    prompts.retain(|prompt| known.insert(prompt.clone()));
+    match all - prompts.len() {
+        0 => {}
+        1 => log::info!("1 prompt repeats an earlier one and is left out"),
+        repeated => log::info!("{} prompts repeat earlier ones and are left out", thousands(repeated as f64)),
+    }
     match prompts.is_empty() {
         true => Err(Error::file(path, "has no prompts; write one JSON object per line")),
         false => Ok(prompts),
@@ -172,7 +183,7 @@ impl Parts<'_> {
                 true => Ok(position),
                 false => Err(format!(
                     "target: position {position} is outside the text of {}, whose positions are 0 to {last}",
-                    crate::numbers::counted(tokens.len(), "token")
+                    counted(tokens.len(), "token")
                 )),
             };
         }

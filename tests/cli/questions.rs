@@ -60,12 +60,13 @@ fn prompts_of_a_file_are_explained_together() {
         line("1 2 3 4 5", 6, 7),
         line("3 6 9 12", 15, 13),
         line("1 3 5 7 9 11", 13, 12),
+        line("3 6 9 12", 15, 13),
     ];
     fs::write(dir.path().join("prompts.jsonl"), lines.join("\n")).unwrap();
     let found = explained(&dir, &["--prompts", "prompts.jsonl"]);
     assert_eq!((&found["sequences"], &found["targets"]), (&4.into(), &4.into()));
     let first = found["sentences"][0].as_str().unwrap();
-    assert!(first.starts_with("Question: the answers of 4 prompts, such as: "), "{first}");
+    assert!(first.starts_with("Question: the answers of 4 prompts, such as the first: why "), "{first}");
     for component in found["components"].as_array().unwrap() {
         assert_eq!(component["interval"].as_array().unwrap().len(), 2, "{component}");
     }

@@ -37,6 +37,12 @@ test("integers are never split", () => {
   assertOffsets(integers, " 1,22,\t07");
 });
 
+test("a comma between digits is no separator of numbers in bins", () => {
+  const bins = new Tokenizer({ kind: "symbols", tokens: ["…20", "20…"], edges: [20] });
+  assert.deepEqual(ids(bins, "13.3 76, 5"), [0, 1, 0]);
+  assert.deepEqual(ids(bins, "13,34 76,77"), [null, null], "these may be decimal commas");
+});
+
 test("a comma can be a symbol", () => {
   const symbols = new Tokenizer({ kind: "symbols", tokens: [",", "a", "bc"] });
   assert.deepEqual(ids(symbols, "a , bc a,a"), [1, 0, 2, 1, 0, 1]);

@@ -132,26 +132,10 @@ impl Gain {
             min_significant_gain(&losses.gains(&losses.unigram), &groups),
             Some(MIN_GAIN),
         ];
-        let no_circuit = means.into_iter().zip(required).find_map(|((kind, baseline), required)| {
-            let Some(required) = required else {
-                return Some(
-                    "all targets are the same token, so a constant prediction is correct; pass a sequence \
-                     with different tokens"
-                        .to_string(),
-                );
-            };
-            let is_enough = baseline - full >= required;
-            (!is_enough).then(|| {
-                format!(
-                    "the loss is {} nats for the model and {} nats for {}, but a gain of {} nats is needed to \
-                     rule out chance; train the model longer, or explain it on more tokens",
-                    fixed(full, 3),
-                    fixed(baseline, 3),
-                    kind.name(),
-                    fixed(required, 3)
-                )
-            })
-        });
+        let no_circuit = means
+            .into_iter()
+            .zip(required)
+            .find_map(|(baseline, required)| insufficient(full, baseline, required));
         Ok(Self { model: full, baseline: best.1, baseline_of: best.0, all_ablated, no_circuit, over_unigram })
     }
 }
@@ -172,6 +156,32 @@ impl Gain {
         }
         selected
     }
+}
+
+/// Returns the reason why a loss is not low enough to be explained, if it is not lower than a baseline by the `required`
+/// gain. Without one, no gain is significant.
+fn insufficient(full: f64, (kind, baseline): (Baseline, f64), required: Option<f64>) -> Option<String> {
+    let Some(required) = required else {
+        let reason = "all targets are the same token, so a constant prediction is correct; pass a sequence with \
+                      different tokens";
+        return Some(reason.to_string());
+    };
+    let remedy = match kind {
+        Baseline::MeanAblated => {
+            "for a circuit: the components matter little here, where each token or its position gives the next one; \
+             explain a text whose next tokens depend on earlier ones"
+        }
+        _ => "to rule out chance; train the model longer, or explain it on more tokens",
+    };
+    (baseline - full < required).then(|| {
+        format!(
+            "the loss is {} nats for the model and {} nats for {}, but a gain of {} nats is needed {remedy}",
+            fixed(full, 3),
+            fixed(baseline, 3),
+            kind.name(),
+            fixed(required, 3)
+        )
+    })
 }
 
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules

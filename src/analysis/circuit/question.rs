@@ -108,7 +108,7 @@ impl Question {
 }
 
 /// A prompt with a question about the token that follows one of its tokens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prompt {
     /// The tokens up to the one that the answer follows.
     pub tokens: Vec<u32>,

@@ -15,8 +15,10 @@ use crate::ops;
 
 /// The number of sequences, which is enough for a standard error between them.
 const SEQUENCES: usize = 8;
-/// The minimum weight of the heads that are listed, and their maximum number per kind.
+/// The minimum weight of the heads that are listed, also as a multiple of the weight under uniform attention, and their
+/// maximum number per kind.
 const MIN_WEIGHT: f64 = 0.2;
+const MIN_UNIFORM_WEIGHTS: f64 = 2.0;
 const MAX_HEADS: usize = 10;
 
 /// Returns sequences of `length` distinct random tokens that are repeated once. Only the targets in the second copy count.
@@ -83,18 +85,21 @@ impl Repeated {
         };
         let mut heads = Vec::new();
         let kinds = [
-            (Kind::Induction, Score::Induction),
-            (Kind::PreviousToken, Score::Previous),
-            (Kind::Duplicate, Score::Duplicate),
+            (Kind::Induction, Score::Induction, time + 1 - length),
+            (Kind::PreviousToken, Score::Previous, 1),
+            (Kind::Duplicate, Score::Duplicate, time + 1 - length),
         ];
-        for (kind, score) in kinds {
+        for (kind, score, first_query) in kinds {
+            // Each of these queries has one target.
+            let uniform: Vec<f64> = (first_query..time).map(|query| 1.0 / (query + 1) as f64).collect();
+            let min_weight = MIN_WEIGHT.max(MIN_UNIFORM_WEIGHTS * mean(&uniform));
             let of_layer = |(layer, of_heads): (usize, &Vec<HeadScores>)| {
                 let weights = of_heads.iter().enumerate();
                 let weights = weights.map(|(head, scores)| (head, scores[score].unwrap_or_default()));
                 weights.map(|(head, weight)| HeadOfKind { kind, layer, head, weight }).collect::<Vec<_>>()
             };
             let mut found: Vec<HeadOfKind> = scores.iter().enumerate().flat_map(of_layer).collect();
-            found.retain(|head| head.weight >= MIN_WEIGHT);
+            found.retain(|head| head.weight >= min_weight);
             found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
             heads.extend(found.into_iter().take(MAX_HEADS));
         }

@@ -13,7 +13,7 @@ use crate::data::ids::Ids;
 use crate::data::sequences::Sequences;
 use crate::data::vocabulary::{BinsOf, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
-use crate::numbers::{counted, part_of};
+use crate::numbers::counted;
 
 /// Returns the maximum number of decimals of the numbers, as they are written; `None` if there are too many.
 fn decimals<'t>(mut texts: impl Iterator<Item = &'t str>, format: NumberFormat) -> Option<u32> {
@@ -40,6 +40,7 @@ impl Table<'_> {
         let given = self.given.and_then(Vocabulary::bins_of);
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
+        self.refuse_total(&texts, &numbers)?;
         let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
         let sequences: Vec<(Line, Range<usize>)> = match self.is_stream {
             Some(true) => vec![(self.line(1), 0..self.ids.len())],
@@ -87,6 +88,7 @@ impl Table<'_> {
         let lengths = || rows.iter().map(|(_, ids)| ids.len());
         let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
         let vocabulary = Vocabulary::bins(edges, &training, with_end, of_numbers)?;
+        self.warn_of_outliers(&training, &values, &vocabulary);
         self.warn_of_few_bins(vocabulary.size() - usize::from(with_end), of_numbers.difference);
         self.into_bins_of(values, rows, vocabulary)
     }
@@ -133,20 +135,6 @@ impl Table<'_> {
             ));
         }
         Ok(BinsOf { difference, format })
-    }
-
-    /// Warns of numbers that are farther outside the inner bins of a run than these are wide together, such as numbers in
-    /// another unit.
-    fn warn_of_outside(&mut self, values: &[f64], vocabulary: &Vocabulary) {
-        let Some([first, last]) = vocabulary.inner_bins() else { return };
-        let width = last - first;
-        let is_far = |value: &&f64| **value < first - width || **value > last + width;
-        let Some(example) = values.iter().find(is_far) else { return };
-        self.reading.guesses.push(format!(
-            "{} are far outside the numbers of training, such as {example} with bins from {first} to {last}, and are read as \
-             the outermost bins; check the unit and the column",
-            part_of(values.iter().filter(is_far).count(), values.len(), "number")
-        ));
     }
 
     /// Removes the sequences of a single number, which lack a change.

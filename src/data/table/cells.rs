@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::enclosed::BRACKETS;
 use super::{Table, json, values::Encoder};
 use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
@@ -115,6 +116,25 @@ impl Table<'_> {
             "has {} different texts in {}, such as `{example}`, and each would be one token; {remedy}",
             symbols.len(),
             counted(self.ids.len(), "row"),
+        );
+        Err(self.problem(None, problem))
+    }
+
+    /// Returns an error if most values are lists in brackets, as Python writes them, because each would be one token.
+    pub(super) fn refuse_lists_in_cells(&self, encoder: &Encoder<'_>) -> Result<()> {
+        let Some(symbols) = Self::symbols(encoder) else { return Ok(()) };
+        let is_list = |symbol: &&&str| {
+            let is_enclosed = |(open, close)| symbol.starts_with(open) && symbol.ends_with(close);
+            BRACKETS.into_iter().any(is_enclosed) && symbol.contains(',')
+        };
+        let lists = symbols.iter().filter(is_list).count();
+        if self.config.values == Values::Symbols || self.given.is_some() || 2 * lists <= symbols.len() {
+            return Ok(());
+        }
+        let example = symbols.iter().filter(is_list).min().map(|symbol| excerpt(symbol)).unwrap_or_default();
+        let problem = format!(
+            "has lists in brackets, such as `{example}`, each of which would be one token; write each list as a row, or as a \
+             JSON array in a .jsonl file, or set `data.values` = \"symbols\" to make each list a token"
         );
         Err(self.problem(None, problem))
     }

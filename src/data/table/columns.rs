@@ -70,9 +70,9 @@ impl Table<'_> {
         Ok(column)
     }
 
-    /// Warns if a header has another number of names than most lines below have values.
+    /// Warns if a header has fewer names than most lines below have values. Lines with fewer values are reported as gaps.
     fn warn_of_header_width(&mut self, (line, names): &Row, width: usize) {
-        if names.len() != width {
+        if names.len() < width {
             self.reading.guesses.push(format!(
                 "the header in {} has {}, but most lines below have {}; set `data.delimiter` to another character if \
                  values are split in two, such as numbers with a decimal comma",

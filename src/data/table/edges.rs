@@ -10,7 +10,12 @@ pub(super) fn edges(numbers: &mut [f64], bins: usize, binning: Binning) -> Vec<f
     let mut edges: Vec<f64> = match binning {
         Binning::Uniform => {
             let width = max / bins as f64 - min / bins as f64;
-            (1..bins).map(|bin| snapped(numbers, min + width * bin as f64, 1e-9 * width)).collect()
+            let at = |bin: usize| {
+                let edge = min + width * bin as f64;
+                // The distance from the smallest number may exceed the largest float.
+                if edge.is_finite() { edge } else { max - width * (bins - bin) as f64 }
+            };
+            (1..bins).map(|bin| snapped(numbers, at(bin), 1e-9 * width)).collect()
         }
         Binning::Quantile => {
             let at = |bin: usize| numbers[(numbers.len() * bin / bins).min(numbers.len() - 1)];
@@ -47,6 +52,8 @@ mod tests {
         let numbers = [5.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 100.0];
         assert_eq!(edges(&mut numbers.to_vec(), 4, Binning::Quantile), [2.5, 4.5, 6.5]);
         assert_eq!(edges(&mut numbers.to_vec(), 4, Binning::Uniform), [25.75, 50.5, 75.25]);
+        let largest = edges(&mut [-1.7e308, 0.0, 1.7e308], 6, Binning::Uniform);
+        assert!(largest.len() == 5 && largest.iter().all(|edge| edge.is_finite()), "{largest:?}");
         // Numbers on an edge begin a bin.
         let tenths: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
         assert_eq!(edges(&mut tenths.clone(), 9, Binning::Uniform), tenths[1..9]);

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::files::remove_quotes;
 
 /// The brackets around lists.
-const BRACKETS: [(char, char); 3] = [('[', ']'), ('(', ')'), ('{', '}')];
+pub(super) const BRACKETS: [(char, char); 3] = [('[', ']'), ('(', ')'), ('{', '}')];
 
 /// The quotes that CSV treats as part of the value, with their names.
 const OTHER_QUOTES: [(char, char, &str); 4] =

@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::ops::Range;
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::{Timestamp, fmt::strtime};
 
 use super::fields::{Fields, Form};
@@ -154,6 +155,7 @@ fn moments(values: &[&str], shown: impl Fn(usize) -> String) -> Result<Moments, 
     let all = |parse: &dyn Fn(&str) -> Option<i128>| {
         values.iter().map(|value| parse(value)).collect::<Option<Vec<i128>>>()
     };
+    check_digits_of_dates(values, &shown)?;
     if let Some(integers) = all(&|value| value.parse().ok()) {
         return Ok(Moments::Exact(integers));
     }
@@ -208,6 +210,28 @@ fn moments(values: &[&str], shown: impl Fn(usize) -> String) -> Result<Moments, 
     })
 }
 
+/// Rejects dates of eight digits that do not begin with the year.
+fn check_digits_of_dates(values: &[&str], shown: impl Fn(usize) -> String) -> Result<(), String> {
+    let is_date = |value: &str, [year, month, day]: [Range<usize>; 3]| {
+        let number = |range: Range<usize>| value.get(range)?.parse::<i16>().ok();
+        let date = (|| Date::new(number(year)?, number(month)? as i8, number(day)? as i8).ok())();
+        date.is_some_and(|date| (1900..2100).contains(&date.year()))
+    };
+    let are_dates = |parts: [Range<usize>; 3]| values.iter().all(|value| is_date(value, parts.clone()));
+    let is_digits = |value: &&str| value.len() == 8 && value.bytes().all(|byte| byte.is_ascii_digit());
+    if values.len() < 2 || !values.iter().all(is_digits) || are_dates([0..4, 4..6, 6..8]) {
+        return Ok(());
+    }
+    let formats = [("DDMMYYYY", [4..8, 2..4, 0..2]), ("MMDDYYYY", [4..8, 0..2, 2..4])];
+    match formats.into_iter().find(|(_, parts)| are_dates(parts.clone())) {
+        None => Ok(()),
+        Some((format, _)) => Err(format!(
+            "has dates as {format}, such as {}, whose numbers are not in the order of time; write them as 2024-12-31",
+            shown(0)
+        )),
+    }
+}
+
 /// Returns the nanoseconds of a timestamp in ISO 8601, and true if it has an offset.
 fn iso(value: &str) -> Option<(i128, bool)> {
     let value = value.strip_suffix(" UTC").map_or(value.to_string(), |value| format!("{value}Z"));
@@ -233,6 +257,23 @@ fn parsed(format: &str, value: &str) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_of_eight_digits_begin_with_the_year() {
+        let ranks = |values: [&str; 3]| moments(&values, |index| values[index].into()).map(|it| it.ranks());
+        assert_eq!(ranks(["20231231", "20240102", "20240102"]), Ok(vec![0, 1, 1]));
+        assert_eq!(ranks(["12345678", "31122023", "99999999"]), Ok(vec![0, 1, 2]), "these are numbers");
+        for (values, format) in [
+            (["31122023", "02012024", "11012024"], "DDMMYYYY"),
+            (["12312023", "01022024", "01112024"], "MMDDYYYY"),
+        ] {
+            let problem = ranks(values).unwrap_err();
+            assert!(
+                problem.starts_with(&format!("has dates as {format}, such as {}", values[0])),
+                "{problem}"
+            );
+        }
+    }
 
     #[test]
     fn timestamps_of_many_formats_are_ordered() {

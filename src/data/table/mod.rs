@@ -33,6 +33,7 @@ mod header;
 mod json;
 mod lists;
 mod no_data;
+mod outliers;
 mod part;
 mod quotes;
 mod records;

@@ -28,6 +28,7 @@ impl<'a> Table<'a> {
         if self.config.bins > 0 || self.given.is_some_and(Vocabulary::is_bins) {
             return self.into_bins(encoder);
         }
+        self.refuse_lists_in_cells(&encoder)?;
         self.warn_of_sequences_in_cells(&encoder);
         if self.is_stream != Some(true) {
             if let Some(lengths) = self.config.lengths {

@@ -7,6 +7,7 @@ mod comments;
 mod enclosed;
 mod fields;
 mod first_lines;
+mod outliers;
 mod refused;
 mod silent;
 

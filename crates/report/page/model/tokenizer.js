@@ -45,7 +45,7 @@ class Tokenizer {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, this.characters, (part, start) => this.found(part, start));
     const whole = this.encodeWords(text);
-    if (!text.includes(",") || whole.every(({ id }) => id !== null) || hasUnclearComma(text, this.kind)) return whole;
+    if (!text.includes(",") || whole.every(({ id }) => id !== null) || this.hasUnclearComma(text)) return whole;
     // Commas separate tokens if the text cannot be read otherwise.
     const split = this.encodeWords(text.replaceAll(",", " "));
     const unknown = (tokens) => tokens.filter(({ id }) => id === null).length;
@@ -96,6 +96,19 @@ class Tokenizer {
     return { id: id ?? null, text: part, start, end: start + part.length };
   }
 
+  /**
+   * Returns true if a comma is not a clear separator: before an empty value or in `1,000` of an integer vocabulary, or
+   * between two digits of numbers in bins, where it may be a decimal comma.
+   */
+  hasUnclearComma(text) {
+    const isGrouped = (word) => {
+      const groups = word.split(",").slice(1);
+      return groups.length > 0 && groups.every((group) => /^\d{3}$/.test(group)) && groups.some((group) => group.startsWith("0"));
+    };
+    if (this.edges) return /\d,\d/u.test(text);
+    return this.kind === "integers" && (/(?:^|,)\s*,/u.test(text) || words(text).some(isGrouped));
+  }
+
   /** Returns the tokens of a word between two spaces: one token, or its characters if each is a symbol. */
   word(word, start) {
     const unsplit = [this.found(word, start)];
@@ -104,15 +117,6 @@ class Tokenizer {
     const symbols = pieces(word, /./gsu, (part, at) => this.found(part, start + at));
     return symbols.every(({ id }) => id !== null) ? symbols : unsplit;
   }
-}
-
-/** Returns true if a comma is not a clear separator: before an empty value, or in `1,000` of an integer vocabulary. */
-function hasUnclearComma(text, kind) {
-  const isGrouped = (word) => {
-    const groups = word.split(",").slice(1);
-    return groups.length > 0 && groups.every((group) => /^\d{3}$/.test(group)) && groups.some((group) => group.startsWith("0"));
-  };
-  return kind === "integers" && (/(?:^|,)\s*,/u.test(text) || words(text).some(isGrouped));
 }
 
 const words = (text) => text.split(/\p{White_Space}+/u).filter((word) => word !== "");

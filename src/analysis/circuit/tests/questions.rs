@@ -124,6 +124,17 @@ fn repeated_tokens_reveal_the_induction_head() {
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
 }
 
+#[test]
+fn short_repetitions_reveal_no_heads_of_untrained_weights() {
+    let vocabulary = crate::data::Vocabulary::integers(VOCAB, &[]);
+    for (seed, length) in (0..4).flat_map(|seed| [2, 3, 6].map(|length| (seed, length))) {
+        let samples = repeated_sequences(&vocabulary, length, seed).unwrap();
+        let origin = Origin { repeated: Some(length), ..Origin::default() };
+        let found = explain(&randomly_initialised(seed), &samples, origin, &Default::default()).unwrap();
+        assert_eq!(found.repeated.unwrap().heads, [], "{length} tokens");
+    }
+}
+
 fn counted_targets(sample: &Sample) -> Vec<u32> {
     let targets = sample.targets.iter().zip(&sample.roles);
     targets.filter(|(_, role)| **role != Role::Padding).map(|(&target, _)| target).collect()

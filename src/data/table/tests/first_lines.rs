@@ -13,7 +13,7 @@ fn warnings(text: &str) -> String {
 }
 
 /// Returns rows with these values, which depend on the number of the row.
-fn rows(header: &str, count: usize, row: impl Fn(usize) -> String) -> String {
+pub(super) fn rows(header: &str, count: usize, row: impl Fn(usize) -> String) -> String {
     (0..count).fold(header.to_string(), |mut text, number| {
         writeln!(text, "{}", row(number)).unwrap();
         text

@@ -1,0 +1,79 @@
+//! Tests of values that do not belong to their column: totals, outliers and lists.
+
+use super::first_lines::rows;
+use super::*;
+use crate::data::config::Binning;
+
+/// Returns the config of a column of numbers in bins.
+fn bins(file: &File) -> DataConfig {
+    DataConfig { column: Column::Name("sales".into()), bins: 4, ..file.config() }
+}
+
+fn sales(last: &str) -> String {
+    let rows = (0..60).map(|row| format!("s{},{}\n", row % 5, 10 + row * 7 % 31));
+    format!("store,sales\n{}{last}", rows.collect::<String>())
+}
+
+#[test]
+fn a_total_is_not_a_row() {
+    let total: usize = (0..60).map(|row| 10 + row * 7 % 31).sum();
+    for last in [format!("Total,{total}\n"), format!(",{total}.00\n")] {
+        let file = File::new("a.csv", sales(&last));
+        let problem = file.problem(bins(&file));
+        assert!(problem.starts_with(&format!("FILE:62: `{total}")), "{problem}");
+        assert!(problem.ends_with("is the sum of all other numbers: a total, not a row; remove this line"));
+        let groups = DataConfig { group_by: Column::Name("store".into()), ..bins(&file) };
+        assert!(!file.problem(groups).is_empty());
+    }
+    let whole = File::new("a.csv", sales(""));
+    assert_eq!(warnings(&bins(&whole)), "");
+    // A few numbers may add up by chance.
+    let few = File::new("a.csv", "sales\n1\n2\n3\n4\n10\n3\n4\n");
+    assert!(load(&bins(&few), 0).is_ok());
+}
+
+#[test]
+fn outliers_of_bins_are_reported() {
+    let last = File::new("a.csv", sales("s1,9000\n"));
+    assert!(
+        warnings(&bins(&last))
+            .contains("1 of 61 numbers are far outside the numbers of training, such as 9000")
+    );
+    let first = File::new("a.csv", sales("").replacen("s0,10\n", "s0,9000\n", 1));
+    let found = warnings(&bins(&first));
+    assert!(found.contains("1 of 36 numbers are far outside the others, such as 9000"), "{found}");
+    let uniform = DataConfig { binning: Binning::Uniform, ..bins(&first) };
+    let found = warnings(&uniform);
+    assert!(
+        found.contains("35 of 36 numbers are in one bin, because the numbers reach from 10 to 9000"),
+        "{found}"
+    );
+    let whole = File::new("a.csv", sales(""));
+    assert_eq!(warnings(&DataConfig { binning: Binning::Uniform, ..bins(&whole) }), "");
+}
+
+#[test]
+fn lists_in_cells_are_refused() {
+    let file = |list: fn(usize) -> String| {
+        File::new("a.csv", rows("id,steps\n", 30, |row| format!("{row},\"{}\"", list(row % 3))))
+    };
+    let steps = |file: &File| DataConfig { column: Column::Name("steps".into()), ..file.config() };
+    let lists: [fn(usize) -> String; 3] =
+        [|row| format!("['a', 'b{row}']"), |row| format!("(1, {row})"), |row| format!("{{a, {row}}}")];
+    for list in lists {
+        let file = file(list);
+        let problem = file.problem(steps(&file));
+        assert!(problem.starts_with("FILE: has lists in brackets, such as `"), "{problem}");
+        let symbols = DataConfig { values: Values::Symbols, ..steps(&file) };
+        assert_eq!(load(&symbols, 0).unwrap().vocabulary.size(), 3);
+    }
+    let notes = file(|row| format!("step (a, {row})"));
+    assert!(load(&steps(&notes), 0).is_ok());
+}
+
+#[test]
+fn a_wide_header_is_not_called_split() {
+    let file = File::new("a.csv", rows("a,b,c,d\n", 40, |row| format!("{}.0,2.0,,", row % 3)));
+    let found = file.problem(DataConfig { bins: 0, ..file.config() });
+    assert!(!found.contains("split in two"), "{found}");
+}
