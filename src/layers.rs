@@ -3,6 +3,7 @@
 //! circles, and only `terminal` and `cli` write to the terminal. Tests may import from anywhere. The library crates do
 //! not depend on crates that only the program needs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -263,6 +264,24 @@ fn functions_structs_and_files_are_small() {
     let code = "    pub fn a(\n        b: u8,\n    ) -> u8 {\n        b\n    }\n\nstruct C {\n    d: u8,\n}";
     let lines: Vec<&str> = code.lines().collect();
     assert_eq!((items(&lines, "fn"), items(&lines, "struct")), (vec![(0, 5)], vec![(6, 3)]));
+}
+
+#[test]
+fn types_of_the_program_have_different_names() {
+    let mut homes = BTreeMap::<String, Vec<String>>::new();
+    for path in files_without_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = code(&fs::read_to_string(&path).unwrap());
+        for line in text.lines() {
+            let mut words = line.split([' ', '<', '(', '{', ';']).skip_while(|word| word.starts_with("pub"));
+            if ["struct", "enum", "trait", "type"].contains(&words.next().unwrap_or_default()) {
+                let name = words.next().unwrap_or_default().to_string();
+                homes.entry(name).or_default().push(path.display().to_string());
+            }
+        }
+    }
+    // Each command has its own `Args`.
+    homes.retain(|name, files| name != "Args" && (1..files.len()).any(|at| files[at] != files[0]));
+    assert!(homes.is_empty(), "{homes:#?}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub fn record<B: Backend>(
     with_logits: bool,
     dtype: DType,
 ) -> Result<Vec<Activation>> {
-    let mut recorder = Recorder { sites, dtype, recorded: Vec::new() };
+    let mut recorder = SiteRecorder { sites, dtype, recorded: Vec::new() };
     let logits = model.forward_hooked(inputs, &mut recorder)?;
     if with_logits {
         recorder.keep(LOGITS.to_string(), logits);
@@ -126,13 +126,13 @@ fn view(Activation { name, data }: &Activation) -> Result<(&str, TensorView<'_>)
 }
 
 /// Keeps the activations at the chosen sites.
-struct Recorder<'a> {
+struct SiteRecorder<'a> {
     sites: &'a BTreeSet<HookSite>,
     dtype: DType,
     recorded: Vec<Activation>,
 }
 
-impl Recorder<'_> {
+impl SiteRecorder<'_> {
     /// Copies an activation of a batch with one sequence to the host.
     fn keep<B: Backend, const D: usize>(&mut self, name: String, activation: Tensor<B, D>) {
         let mut data = activation.into_data().convert_dtype(self.dtype);
@@ -141,7 +141,7 @@ impl Recorder<'_> {
     }
 }
 
-impl<B: Backend> Hooks<B> for Recorder<'_> {
+impl<B: Backend> Hooks<B> for SiteRecorder<'_> {
     fn wants(&self, site: HookSite) -> bool {
         self.sites.contains(&site)
     }

@@ -10,17 +10,17 @@ use crate::evaluation::Mean;
 
 /// Running sums for the scores of all heads, `[layer][head]`.
 #[derive(Debug, Clone, Default)]
-pub struct HeadTallies(Vec<Vec<Tally>>);
+pub struct HeadTallies(Vec<Vec<ScoreTally>>);
 
 /// The documents of a sequence, each with the position of its first token.
-type Documents<'a> = Vec<(usize, &'a [u32])>;
+type DocumentTokens<'a> = Vec<(usize, &'a [u32])>;
 
 /// The mean of each score of one head.
-type Tally = [Mean; Score::ALL.len()];
+type ScoreTally = [Mean; Score::ALL.len()];
 
 impl HeadTallies {
     /// Adds one sequence: the `attention` of all heads, `[layer][head]`, over its [documents](super::Sample::documents).
-    pub fn add(&mut self, attention: &[Vec<Vec<f32>>], documents: Documents) {
+    pub fn add(&mut self, attention: &[Vec<Vec<f32>>], documents: DocumentTokens) {
         let layers: Vec<_> = attention.iter().map(|heads| (heads.len(), heads.concat())).collect();
         self.add_batch(&layers, &[documents]);
     }
@@ -28,7 +28,7 @@ impl HeadTallies {
     /// Adds a batch. `attention` holds for each layer its number of heads and its weights,
     /// `[sequence, head, query, key]`; `sequences` holds the [documents](super::Sample::documents) of each sequence.
     /// Shorter sequences are padded.
-    pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], sequences: &[Documents]) {
+    pub fn add_batch(&mut self, attention: &[(usize, Vec<f32>)], sequences: &[DocumentTokens]) {
         self.0.resize_with(attention.len(), Vec::new);
         for (tallies, (heads, weights)) in self.0.iter_mut().zip(attention) {
             add_layer(tallies, (*heads, weights), sequences);
@@ -36,7 +36,7 @@ impl HeadTallies {
     }
 
     /// Adds another layer, with its number of heads and its weights as in [`add_batch`](Self::add_batch).
-    pub fn push_layer(&mut self, attention: (usize, &[f32]), sequences: &[Documents]) {
+    pub fn push_layer(&mut self, attention: (usize, &[f32]), sequences: &[DocumentTokens]) {
         let mut tallies = Vec::new();
         add_layer(&mut tallies, attention, sequences);
         self.0.push(tallies);
@@ -44,14 +44,14 @@ impl HeadTallies {
 
     /// Returns the scores of all heads, without the ablation score.
     pub fn scores(&self) -> Vec<Vec<HeadScores>> {
-        let scores = |tally: &Tally| HeadScores::new(|score| tally[score as usize].value());
+        let scores = |tally: &ScoreTally| HeadScores::new(|score| tally[score as usize].value());
         self.0.iter().map(|heads| heads.iter().map(scores).collect()).collect()
     }
 }
 
 /// Adds the weights of all heads of a layer, `[sequence, head, query, key]`.
-fn add_layer(tallies: &mut Vec<Tally>, (heads, weights): (usize, &[f32]), sequences: &[Documents]) {
-    tallies.resize_with(heads, Tally::default);
+fn add_layer(tallies: &mut Vec<ScoreTally>, (heads, weights): (usize, &[f32]), sequences: &[DocumentTokens]) {
+    tallies.resize_with(heads, ScoreTally::default);
     let map = weights.len() / (heads * sequences.len()).max(1);
     // Parallel over heads, and sequential over sequences within a head: the sums do not depend on the number of threads.
     tallies.par_iter_mut().enumerate().for_each(|(head, tally)| {
@@ -66,7 +66,7 @@ fn add_layer(tallies: &mut Vec<Tally>, (heads, weights): (usize, &[f32]), sequen
 
 /// Adds one document: the `tokens` from position `first` on, with a head's `weights` over the entire sequence,
 /// `[query, key]` in row-major order. Rows and columns after the last token are of other documents or padding.
-fn add(tally: &mut Tally, weights: &[f32], first: usize, tokens: &[u32]) {
+fn add(tally: &mut ScoreTally, weights: &[f32], first: usize, tokens: &[u32]) {
     let rows = weights.chunks(weights.len().isqrt().max(1)).skip(first).map(|row| &row[first..]);
     for (query, row) in rows.take(tokens.len()).enumerate() {
         let weight = |key: usize| f64::from(row[key]);

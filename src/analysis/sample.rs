@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{
-    Batch, Documents, Role, Sequences, Source, SourceBatch, Vocabulary, documents_of, several,
-};
+use crate::data::{Batch, Documents, Role, Sequences, SourceBatch, Vocabulary, documents_of, several};
 use crate::error::{Error, Result};
 use crate::files::read_json;
 
@@ -130,11 +128,8 @@ impl Sample {
     /// # Errors
     /// Returns an error if the file cannot be read, or if it contains an invalid sample or a token outside the
     /// vocabulary.
-    pub fn read(path: &Path, vocab: usize, source: Source) -> Result<Vec<Self>> {
-        let mut samples: Vec<Self> = read_json(path, "validation sequences of the run")?;
-        for role in samples.iter_mut().flat_map(|sample| &mut sample.roles) {
-            *role = role.of(source);
-        }
+    pub fn read(path: &Path, vocab: usize) -> Result<Vec<Self>> {
+        let samples: Vec<Self> = read_json(path, "validation sequences of the run")?;
         let Some(index) = samples.iter().position(|sample| !sample.is_valid(vocab)) else {
             return Ok(samples);
         };
@@ -200,7 +195,7 @@ mod tests {
         text("b", "ab\n");
         text("c", "bca\n");
         let config = DataConfig {
-            source: Some(Source::Text),
+            source: Some(crate::data::Source::Text),
             path: folder.path().into(),
             documents: Documents::Separate,
             length: 9,

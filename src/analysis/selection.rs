@@ -61,9 +61,9 @@ pub fn inspect_selected<B: Backend>(
     let batch = Sample::batch_of(std::slice::from_ref(sample));
     let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
     let mut recorder =
-        Recorder { sample, selection, tallies: HeadTallies::default(), kept: Selected::default() };
+        SelectionRecorder { sample, selection, tallies: HeadTallies::default(), kept: Selected::default() };
     let logits = model.forward_hooked(inputs, &mut recorder)?;
-    let Recorder { tallies, mut kept, .. } = recorder;
+    let SelectionRecorder { tallies, mut kept, .. } = recorder;
     if selection.probabilities {
         let [_, _, vocab] = logits.dims();
         kept.probabilities = floats(softmax(logits, 2)).chunks(vocab).map(<[f32]>::to_vec).collect();
@@ -82,7 +82,7 @@ pub fn inspect_selected<B: Backend>(
 }
 
 /// Keeps the selected maps and the tallies of a pass, layer by layer.
-struct Recorder<'a> {
+struct SelectionRecorder<'a> {
     sample: &'a Sample,
     selection: &'a Selection,
     /// The tallies of the selected layers.
@@ -90,7 +90,7 @@ struct Recorder<'a> {
     kept: Selected,
 }
 
-impl<B: Backend> Hooks<B> for Recorder<'_> {
+impl<B: Backend> Hooks<B> for SelectionRecorder<'_> {
     /// Wants the patterns of all layers, so that a selection does not change how they are computed, and thus no digit.
     fn wants(&self, site: HookSite) -> bool {
         let pattern = AttentionPoint::Pattern;

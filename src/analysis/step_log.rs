@@ -50,7 +50,7 @@ impl<T: AtStep> StepLog<T> {
         let mut all = T::read(&bytes[..complete], path)?;
         all.retain(|record| record.step() <= last);
         let mut log = Self { path: path.to_path_buf(), all, is_stale: false };
-        // An earlier version may have written other columns, so new rows would not match the header.
+        // The file may hold later records, an incomplete line, or other columns than these.
         log.is_stale = !bytes.is_empty() && bytes != log.bytes();
         Ok(log)
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernels::feed_forward::keeps_pre_activation;
 use crate::model::Sizes;
 use crate::numbers::{Bytes, counted, thousands};
-use crate::ops::{Kernels, Precision};
+use crate::ops::{Kernels, Mask, Precision};
 
 /// The maximum number of shards that a worker computes at a time; each holds its activations and gradients.
 pub const MAX_CONCURRENT_SHARDS: usize = 8;
@@ -76,8 +76,8 @@ impl MemoryEstimate {
             true => attended + if keeps_inner { model.up_width() } else { 0 },
             false => {
                 let maps = if by_blocks { 0 } else { 3 + usize::from(model.dropout > 0.0) };
-                // The mask of each sequence has one byte per pair of tokens. Joined sequences share one mask.
-                let has_masks = !by_blocks && config.data.text_documents() == Documents::Separate;
+                // The mask of a sequence has one byte per pair of tokens.
+                let has_masks = !by_blocks && mask(config).differs_between_sequences();
                 let mask = if has_masks { time.div_ceil(BYTES_PER_NUMBER as usize) } else { 0 };
                 let repeated = if by_blocks { 3 * model.heads * model.head_width() } else { 0 };
                 let inner = model.up_width() + model.inner_width();
@@ -133,6 +133,14 @@ impl MemoryEstimate {
         );
         Error::check_key(all <= free, "training.batch_size", config.training.batch_size, problem)?;
         self.check_tensors(config, sizes, device)
+    }
+}
+
+/// Returns the rules of the mask in training, without the positions of documents.
+fn mask(config: &Config) -> Mask<Flex> {
+    match config.data.text_documents() {
+        Documents::Separate => Mask::causal().with_documents(&[]),
+        Documents::Joined => Mask::causal(),
     }
 }
 

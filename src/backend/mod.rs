@@ -18,7 +18,7 @@ mod missing;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use check::{Check, Part, check};
+pub use check::{Check, CheckedPart, check};
 pub use choice::{choose, devices_of, of_worker};
 pub use compute::{compute, compute_as_run};
 pub use device::Device;

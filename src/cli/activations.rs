@@ -68,7 +68,8 @@ pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = args.given.sample(&vocabulary, &run.config)?;
-    let (shapes, activations) = run.compute(Record { args: &args, folder: &run.folder, sample: &sample })?;
+    let (shapes, activations) =
+        run.compute(SiteRecord { args: &args, folder: &run.folder, sample: &sample })?;
     if let Some(out) = &args.out {
         let bytes = to_safetensors(&activations, metadata(&run.folder, &sample, &vocabulary))?;
         write_atomically(out, &bytes)?;
@@ -123,13 +124,13 @@ fn check_file(path: &Path) -> Result<()> {
 type Shapes = Vec<(String, Vec<usize>)>;
 
 /// The job that records activations; with --list, only their shapes.
-struct Record<'a> {
+struct SiteRecord<'a> {
     args: &'a Args,
     folder: &'a RunFolder,
     sample: &'a Sample,
 }
 
-impl Job for Record<'_> {
+impl Job for SiteRecord<'_> {
     type Output = (Shapes, Vec<Activation>);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {

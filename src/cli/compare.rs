@@ -7,7 +7,7 @@ use causal_attention_report::{PictureFormat, Style};
 
 use super::input::run_path;
 use super::pictures::{along, picture_format};
-use crate::comparison::{ComparedRun, Comparison, MAX_NAME, Measure, Setting};
+use crate::comparison::{ComparedRun, ComparedSetting, Comparison, MAX_NAME, Measure};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::numbers::{counted, fixed, thousands};
@@ -71,10 +71,10 @@ const MAX_KEYS_IN_LINE: usize = 6;
 const MAX_SETTINGS: usize = 4;
 
 /// Prints a table of the keys in which settings differ, for keys that do not fit into a setting's line.
-fn print_keys(settings: &[Setting]) {
+fn print_keys(settings: &[ComparedSetting]) {
     let shown = &settings[..settings.len().min(MAX_SETTINGS)];
     let keys = settings.iter().flat_map(|setting| setting.values.keys()).collect::<BTreeSet<_>>();
-    let value = |setting: &Setting, key: &String| {
+    let value = |setting: &ComparedSetting, key: &String| {
         setting.values.get(key).map_or_else(String::new, |value| excerpt(value, MAX_VALUE_LENGTH))
     };
     let row = |key: &String| {
@@ -101,7 +101,7 @@ fn print(comparison: &Comparison) {
     say(&format!("{}, {setting_count}: they differ in {differ}", counted(runs.len(), "run")));
     say("");
     let nats = |loss: Option<f64>| loss.map_or_else(String::new, |loss| fixed(loss, 4));
-    let row = |(number, setting): (usize, &Setting)| {
+    let row = |(number, setting): (usize, &ComparedSetting)| {
         let interval = setting.measured(*measure).and_then(|mean| mean.interval);
         [
             number.to_string(),

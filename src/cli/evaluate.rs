@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use burn::tensor::backend::AutodiffBackend;
 use serde::Serialize;
 
-use self::scored::{Scored, Selected};
+use self::scored::{Scored, ScoredTargets};
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::InterventionArgs;
 use crate::backend::{Job, MemoryEstimate};
@@ -126,7 +126,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     let OpenedRun { folder, config, device, .. } = run;
     let made_with = Config::load_own(&folder.config())?;
     check_settings(args, run, &made_with)?;
-    let Selected { scored, dataset, targets_in_file } =
+    let ScoredTargets { scored, dataset, targets_in_file } =
         scored::select(args.split, args.data.is_some(), run, &made_with)?;
     let weights = input::weights(folder, args.checkpoint)?;
     let at_lengths = lengths::Sets::load(&args.length, scored.split(), run, &dataset, &weights)?;

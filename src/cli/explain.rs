@@ -10,8 +10,8 @@ use super::prompt;
 use super::question::QuestionArgs;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    Explanation, Origin, Prompt, Question, affordable_samples, check_memory, explain, explainable,
-    repeated_sequences, tuned_lens_skip_reason, unigram,
+    Explanation, ExplanationContext, Question, QuestionPrompt, affordable_samples, check_memory, explain,
+    explainable, repeated_sequences, tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
@@ -191,7 +191,7 @@ enum Subject {
     /// The user's sequence.
     Given(Sample),
     /// Prompts with answers.
-    Prompts(Vec<Prompt>),
+    Prompts(Vec<QuestionPrompt>),
     /// Random tokens of the vocabulary, repeated once.
     Repeated(Pattern, Vocabulary),
     /// Sequences of a run's validation set.
@@ -211,18 +211,19 @@ impl Job for Explain<'_> {
         let task = (config.data.source() == Source::Sequences).then(|| tasks::build(&config.data, seed));
         let task = task.transpose()?;
         let (samples, origin) = match subject {
-            Subject::Given(sample) => {
-                (vec![sample.clone()], Origin { selects_targets: true, ..Origin::default() })
-            }
+            Subject::Given(sample) => (
+                vec![sample.clone()],
+                ExplanationContext { selects_targets: true, ..ExplanationContext::default() },
+            ),
             Subject::Prompts(prompts) => {
                 let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
                 input::check_length(&description, longest, 0)?;
                 let (samples, question) = Question::of_prompts(decoder, prompts, &device)?;
-                (samples, Origin { question, ..Origin::default() })
+                (samples, ExplanationContext { question, ..ExplanationContext::default() })
             }
             Subject::Repeated(pattern, vocabulary) => {
                 let (length, samples) = repeated(*pattern, vocabulary, description.sizes.context, seed)?;
-                (samples, Origin { repeated: Some(length), ..Origin::default() })
+                (samples, ExplanationContext { repeated: Some(length), ..ExplanationContext::default() })
             }
             Subject::Validation(Dataset { train, valid, .. }) => {
                 let (samples, truncation_note) = affordable_samples(decoder, valid, backend::free_memory());
@@ -230,7 +231,16 @@ impl Job for Explain<'_> {
                 truncation_note.iter().chain(&lens).for_each(|note| warn(&format!("warning: {note}")));
                 let unigram = Some(unigram(train, &samples, description.sizes.vocab));
                 let (train, task) = (Some(train), task.as_deref());
-                (samples, Origin { unigram, train, task, truncation_note, ..Origin::default() })
+                (
+                    samples,
+                    ExplanationContext {
+                        unigram,
+                        train,
+                        task,
+                        truncation_note,
+                        ..ExplanationContext::default()
+                    },
+                )
             }
         };
         let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);

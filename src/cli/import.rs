@@ -13,7 +13,7 @@ use crate::model::Architecture;
 use crate::numbers::thousands;
 use crate::terminal::{say, warn};
 use crate::training::{Hashes, ImportSummary, RunFolder, RunPath};
-use crate::weights::checkpoint::has_usual_name;
+use crate::weights::foreign::has_usual_name;
 use crate::weights::import::{ImportFormat, Imported, import};
 use crate::weights::native;
 

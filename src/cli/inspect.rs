@@ -80,13 +80,13 @@ struct InspectReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     heads: Option<&'a [usize]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    weights: Option<Rows<'a>>,
+    weights: Option<HeadRows<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a [u32]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    encoder_weights: Option<Rows<'a>>,
+    encoder_weights: Option<HeadRows<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cross_weights: Option<Rows<'a>>,
+    cross_weights: Option<HeadRows<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     probabilities: Option<&'a [Vec<f32>]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,9 +94,9 @@ struct InspectReport<'a> {
 }
 
 /// Attention maps as `[layer][head][query][key]`.
-type Rows<'a> = Vec<Vec<Vec<&'a [f32]>>>;
+type HeadRows<'a> = Vec<Vec<Vec<&'a [f32]>>>;
 
-fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> Rows<'_> {
+fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> HeadRows<'_> {
     maps.iter().map(|heads| heads.iter().map(|map| map.chunks(keys).collect()).collect()).collect()
 }
 

@@ -96,9 +96,8 @@ impl InterventionArgs {
         if self.zero {
             return Ok((None, "zero (zero ablation)".to_string()));
         }
-        let source = crate::config::Config::load_own(&folder.config())?.data.source();
         let samples = match folder.samples().is_file() {
-            true => Sample::read(&folder.samples(), sizes.vocab, source)?,
+            true => Sample::read(&folder.samples(), sizes.vocab)?,
             false => Vec::new(),
         };
         if samples.is_empty() {

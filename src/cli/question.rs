@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::prompt;
-use crate::analysis::circuit::Prompt;
+use crate::analysis::circuit::QuestionPrompt;
 use crate::data::{Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
@@ -41,7 +41,7 @@ pub struct QuestionArgs {
 /// A line of a file of prompts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct PromptLine {
     text: String,
     target: Option<serde_json::Value>,
     answer: Option<String>,
@@ -50,7 +50,7 @@ struct Line {
 }
 
 /// The texts of a prompt.
-struct Parts<'a> {
+struct PromptParts<'a> {
     target: Option<&'a str>,
     answer: Option<&'a str>,
     against: Option<&'a str>,
@@ -69,7 +69,11 @@ impl QuestionArgs {
     /// # Errors
     /// Returns an error if the file cannot be read, if the target is not in the text, if an answer is not one token, or if
     /// the corrupted text has another number of tokens.
-    pub fn prompts(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<Option<(Vec<Prompt>, String)>> {
+    pub fn prompts(
+        &self,
+        tokens: &[u32],
+        vocabulary: &Vocabulary,
+    ) -> Result<Option<(Vec<QuestionPrompt>, String)>> {
         if let Some(path) = &self.prompts {
             let prompts = read_prompts(path, vocabulary)?;
             let question = match &prompts[..] {
@@ -86,7 +90,7 @@ impl QuestionArgs {
         if [target, answer, against, corrupt].into_iter().all(Option::is_none) {
             return Ok(None);
         }
-        let parts = Parts {
+        let parts = PromptParts {
             target: target.as_deref(),
             answer: answer.as_deref(),
             against: against.as_deref(),
@@ -99,11 +103,11 @@ impl QuestionArgs {
 }
 
 /// Returns the question about a prompt as a sentence.
-fn question(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
+fn question(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
     format!("Question: {}", reason(prompt, vocabulary))
 }
 
-fn reason(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
+fn reason(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
     let token = |id: u32| format!("`{}` (id {id})", vocabulary.token(id));
     let answer = prompt.answer.map_or("the predicted token".to_string(), token);
     let against = prompt.against.map(|id| format!(" and not {}", token(id))).unwrap_or_default();
@@ -112,12 +116,12 @@ fn reason(prompt: &Prompt, vocabulary: &Vocabulary) -> String {
 }
 
 /// Reads the prompts of a file of JSON objects.
-fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Prompt>> {
+fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<QuestionPrompt>> {
     let text = Text::open(path)?.read_to_string()?;
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let prompt = |(line, number): (&str, usize)| {
         let failed = |problem: String| Error::in_file(path, Some(number), None, problem);
-        let line: Line = serde_json::from_str(line).map_err(|error| {
+        let line: PromptLine = serde_json::from_str(line).map_err(|error| {
             failed(format!(
                 "is not a prompt: {error}; write an object with text, answer, against and corrupt"
             ))
@@ -127,7 +131,7 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Prompt>> {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
         });
-        let parts = Parts {
+        let parts = PromptParts {
             target: target.as_deref(),
             answer: line.answer.as_deref(),
             against: line.against.as_deref(),
@@ -150,9 +154,9 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Prompt>> {
     }
 }
 
-impl Parts<'_> {
+impl PromptParts<'_> {
     /// Returns the prompt, or the problem with its parts.
-    fn prompt(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<Prompt, String> {
+    fn prompt(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<QuestionPrompt, String> {
         if tokens.is_empty() {
             return Err("the text is empty; pass at least one token".to_string());
         }
@@ -168,7 +172,7 @@ impl Parts<'_> {
         }
         let corrupted =
             self.corrupt.map(|text| corrupted(text, (tokens, position), vocabulary)).transpose()?;
-        Ok(Prompt { tokens: tokens[..=position].to_vec(), answer, against, corrupted })
+        Ok(QuestionPrompt { tokens: tokens[..=position].to_vec(), answer, against, corrupted })
     }
 
     /// Returns the position of the token that the answer follows.

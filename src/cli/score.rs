@@ -13,7 +13,7 @@ use crate::numbers::counted;
 use crate::terminal::{print_json, say, warn};
 use crate::training::RunFolder;
 
-/// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
+/// ScoreJob a text with a run's best weights: the log-probability of each token, and the perplexity.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     let input::EncodedInput { tokens, start, source, answer } = args.given.read(&vocabulary, &run.config)?;
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
-    let job = Score {
+    let job = ScoreJob {
         interventions: &args.interventions,
         folder: &run.folder,
         tokens: &read,
@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// The job that scores the ids of a text with a run's weights.
-struct Score<'a> {
+struct ScoreJob<'a> {
     interventions: &'a InterventionArgs,
     folder: &'a RunFolder,
     tokens: &'a [u32],
@@ -97,7 +97,7 @@ struct Score<'a> {
     source: Option<Vec<u32>>,
 }
 
-impl Job for Score<'_> {
+impl Job for ScoreJob<'_> {
     type Output = Vec<f64>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {

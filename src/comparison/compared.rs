@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::listing::{data, model};
-use super::losses::Losses;
+use super::losses::RunLosses;
 use crate::analysis::{Analysis, HeadScores};
 use crate::config::Config;
 use crate::data::Source;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::files::serialize_path;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics};
 
-/// A run of a comparison. Losses are in nats per token; unknown values are `None`.
+/// A run of a comparison. RunLosses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedRun {
     /// The name of the run's folder, or its path if two folders have the same name.
@@ -28,7 +28,7 @@ pub struct ComparedRun {
     pub experiment: Experiment,
     /// The losses.
     #[serde(flatten)]
-    pub losses: Losses,
+    pub losses: RunLosses,
     /// The fraction of validation targets predicted correctly.
     pub accuracy: Option<f64>,
     /// The cost of the training.
@@ -45,7 +45,7 @@ pub struct ComparedRun {
     pub curve: Vec<Row>,
     /// The config and the data of the training.
     #[serde(skip)]
-    pub(super) provenance: Provenance,
+    pub(super) provenance: RunProvenance,
 }
 
 /// The data, model and seed of a run.
@@ -98,7 +98,7 @@ impl RunCost {
 
 /// The config and the data of a training run.
 #[derive(Debug, Clone)]
-pub(super) struct Provenance {
+pub(super) struct RunProvenance {
     /// The config.
     pub(super) config: Config,
     /// The changes to the section `training` when the run was resumed.
@@ -137,14 +137,14 @@ impl ComparedRun {
             path: path.to_path_buf(),
             setting: 0,
             experiment: Experiment { data: data(&table), model: model(&table), seed: config.run.seed },
-            losses: Losses::new(best, summary.and_then(|summary| summary.losses.floor)),
+            losses: RunLosses::new(best, summary.and_then(|summary| summary.losses.floor)),
             accuracy: summary.and_then(|summary| summary.losses.accuracy),
             cost: RunCost::new(summary, rows.last()),
             ended: summary.map_or("unfinished".to_string(), |summary| ended(summary.ended)),
             config_changed: folder.has_changed_config(),
             heads,
             curve,
-            provenance: Provenance { config, changes, contents },
+            provenance: RunProvenance { config, changes, contents },
         })
     }
 }

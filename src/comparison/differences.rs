@@ -14,18 +14,18 @@ const WITHOUT_EFFECT: [&str; 6] =
 const CONTENTS: &str = "data.contents";
 
 /// The value of every key of a run's config.
-pub(super) type Values = BTreeMap<String, toml::Value>;
+pub(super) type KeyValues = BTreeMap<String, toml::Value>;
 
 /// Returns the values of each run's config. Runs on the same data get the same values for the data keys.
-pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<Values> {
-    let mut values: Vec<Values> = runs.iter().map(|run| run.provenance.config.values()).collect();
+pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<KeyValues> {
+    let mut values: Vec<KeyValues> = runs.iter().map(|run| run.provenance.config.values()).collect();
     mark_contents(runs, &mut values);
     unify_data(runs, &mut values);
     values
 }
 
 /// Adds a key to runs whose configs name the same data if the contents of that data differ.
-fn mark_contents(runs: &[ComparedRun], values: &mut [Values]) {
+fn mark_contents(runs: &[ComparedRun], values: &mut [KeyValues]) {
     let differ = runs.iter().enumerate().any(|(at, run)| {
         let same = |other: &&ComparedRun| other.provenance.config.data == run.provenance.config.data;
         let others = runs[..at].iter().filter(same).filter_map(|other| other.provenance.contents);
@@ -38,7 +38,7 @@ fn mark_contents(runs: &[ComparedRun], values: &mut [Values]) {
 
 /// Unifies the data keys of runs on the same data: files with the same contents count as the same file. Data seeds are
 /// removed if they are unused or the same for all runs.
-fn unify_data(runs: &[ComparedRun], values: &mut [Values]) {
+fn unify_data(runs: &[ComparedRun], values: &mut [KeyValues]) {
     const SEED: &str = "data.seed";
     for at in 0..runs.len() {
         let same = (0..at).find(|&other| {
@@ -59,7 +59,7 @@ fn unify_data(runs: &[ComparedRun], values: &mut [Values]) {
 }
 
 /// Returns the keys in which the `values` of runs differ, without those that have no effect on what a run learns.
-pub(super) fn differing_keys(values: &[Values]) -> Vec<String> {
+pub(super) fn differing_keys(values: &[KeyValues]) -> Vec<String> {
     let all: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
     let differs = |key: &&&String| values.iter().any(|run| run.get(**key) != values[0].get(**key));
     let has_effect = |key: &&&String| !WITHOUT_EFFECT.iter().any(|other| key.starts_with(other));

@@ -12,13 +12,13 @@ use rayon::{iter::Either, prelude::*};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::losses::Losses;
+use super::losses::RunLosses;
 use super::trials::StudyResult;
 use crate::error::{Error, Result};
 use crate::files::{Text, has_entry, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
 
-/// A run, or a study with the result of its best trial. Losses are in nats per token; unknown values are `None`.
+/// A run, or a study with the result of its best trial. RunLosses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Listed {
     /// The name of the folder.
@@ -40,7 +40,7 @@ pub struct Listed {
     pub parameters: Option<u64>,
     /// The losses; for a study, the losses of its best trial, means over its seeds.
     #[serde(flatten)]
-    pub losses: Losses,
+    pub losses: RunLosses,
     /// The training.
     #[serde(flatten)]
     pub training: ListedTraining,
@@ -250,7 +250,7 @@ impl Listed {
             model: model(&config),
             parameters: summary["parameters"].as_u64(),
             losses: study.map_or_else(
-                || Losses::new(number("best_valid_loss"), number("floor")),
+                || RunLosses::new(number("best_valid_loss"), number("floor")),
                 |study| study.losses,
             ),
             training: ListedTraining {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The losses of a run, or of the best trial of a study.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Losses {
+pub struct RunLosses {
     /// The lowest validation loss.
     pub best_valid_loss: Option<f64>,
     /// The loss of the optimal predictor.
@@ -13,7 +13,7 @@ pub struct Losses {
     pub above_floor: Option<f64>,
 }
 
-impl Losses {
+impl RunLosses {
     /// Returns the losses of a run whose lowest validation loss is `best_valid_loss`.
     pub(super) fn new(best_valid_loss: Option<f64>, floor: Option<f64>) -> Self {
         let above_floor = best_valid_loss.zip(floor).map(|(best, floor)| best - floor);

@@ -20,6 +20,6 @@ mod trials;
 
 pub use compared::{ComparedRun, Experiment, RunCost};
 pub use listing::{Listed, ListedState, ListedTraining, list};
-pub use losses::Losses;
-pub use settings::{Comparison, MAX_NAME, Measure, Setting};
-pub use statistics::{Mean, WelchTest, corrected};
+pub use losses::RunLosses;
+pub use settings::{ComparedSetting, Comparison, MAX_NAME, Measure};
+pub use statistics::{GroupMean, WelchTest, corrected};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::compared::ComparedRun;
 use super::differences::{differing_keys, shown, values_of};
 use super::listing::{is_run, is_study, read_all, runs_in, trials_in};
-use super::statistics::{Mean, WelchTest, corrected};
+use super::statistics::{GroupMean, WelchTest, corrected};
 use crate::error::{Error, Result};
 use crate::numbers::{counted, fixed};
 
@@ -40,7 +40,7 @@ pub struct Comparison {
     /// The quantity compared: the loss above the floor if all floors are known, otherwise the loss.
     pub measure: Measure,
     /// The settings, best first. The runs of a setting differ only in their seed, or agree in the key given as `by`.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<ComparedSetting>,
     /// All runs, in the order of the settings, and within each setting best first.
     pub runs: Vec<ComparedRun>,
     /// The findings as sentences.
@@ -78,26 +78,26 @@ impl Measure {
 
 /// The runs of one setting.
 #[derive(Debug, Clone, Serialize)]
-pub struct Setting {
+pub struct ComparedSetting {
     /// The values of the keys in which settings differ.
     pub values: BTreeMap<String, String>,
     /// The number of runs, including runs without a loss.
     pub runs: usize,
     /// The mean of the runs' lowest validation losses.
-    pub loss: Option<Mean>,
+    pub loss: Option<GroupMean>,
     /// The mean of the runs' losses above the floor.
-    pub above_floor: Option<Mean>,
+    pub above_floor: Option<GroupMean>,
     /// The comparison with the best setting.
     pub beside_best: Option<WelchTest>,
     /// The p-value of that comparison, corrected for multiple tests (Holm).
     pub p_corrected: Option<f64>,
 }
 
-impl Setting {
+impl ComparedSetting {
     /// Creates a setting from the runs that share these values.
     fn new(values: BTreeMap<String, String>, members: &[&ComparedRun]) -> Self {
         let mean = |measure: Measure| {
-            Mean::of(&members.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
+            GroupMean::of(&members.iter().filter_map(|run| measure.of(run)).collect::<Vec<f64>>())
         };
         let [loss, above_floor] = [Measure::Loss, Measure::AboveFloor].map(mean);
         Self { values, runs: members.len(), loss, above_floor, beside_best: None, p_corrected: None }
@@ -116,7 +116,7 @@ impl Setting {
     }
 
     /// Returns the mean of a quantity.
-    pub fn measured(&self, measure: Measure) -> Option<&Mean> {
+    pub fn measured(&self, measure: Measure) -> Option<&GroupMean> {
         match measure {
             Measure::Loss => self.loss.as_ref(),
             Measure::AboveFloor => self.above_floor.as_ref(),
@@ -181,11 +181,12 @@ impl Comparison {
         let measure = if all_floors { Measure::AboveFloor } else { Measure::Loss };
         let setting = |values: &BTreeMap<String, String>| {
             let of_setting = (0..runs.len()).filter(|&it| of_run[it] == *values && !repeats[it]);
-            Setting::new(values.clone(), &of_setting.map(|it| &runs[it]).collect::<Vec<_>>())
+            ComparedSetting::new(values.clone(), &of_setting.map(|it| &runs[it]).collect::<Vec<_>>())
         };
         let different: BTreeSet<_> = of_run.iter().collect();
-        let mut settings: Vec<Setting> = different.into_iter().map(setting).collect();
-        let key = |setting: &Setting| setting.measured(measure).map_or(f64::INFINITY, |mean| mean.mean);
+        let mut settings: Vec<ComparedSetting> = different.into_iter().map(setting).collect();
+        let key =
+            |setting: &ComparedSetting| setting.measured(measure).map_or(f64::INFINITY, |mean| mean.mean);
         settings.sort_by(|a, b| key(a).total_cmp(&key(b)));
 
         // Without floors, losses on different data are not comparable.
@@ -291,7 +292,11 @@ impl Comparison {
 }
 
 /// Describes the difference between a setting and the best one, compared with `noise`.
-fn difference_in_words(best: &Setting, (number, setting): (usize, &Setting), noise: &str) -> Option<String> {
+fn difference_in_words(
+    best: &ComparedSetting,
+    (number, setting): (usize, &ComparedSetting),
+    noise: &str,
+) -> Option<String> {
     let (test, p) = (setting.beside_best?, setting.p_corrected?);
     let [low, high] = test.interval.map(|end| fixed(end, 4));
     let p_shown = if p < 1e-4 { "p < 0.0001".to_string() } else { format!("p = {p:.4}") };
@@ -308,7 +313,7 @@ fn difference_in_words(best: &Setting, (number, setting): (usize, &Setting), noi
 }
 
 /// Tests each setting against the best one.
-fn compare_with_best(settings: &mut [Setting], measure: Measure) {
+fn compare_with_best(settings: &mut [ComparedSetting], measure: Measure) {
     let Some((best, rest)) = settings.split_first_mut() else { return };
     let Some(best) = best.measured(measure).copied() else { return };
     for setting in rest.iter_mut() {

@@ -8,7 +8,7 @@ const CONFIDENCE: f64 = 0.95;
 
 /// The mean of a sample, with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Mean {
+pub struct GroupMean {
     /// The number of values.
     pub count: usize,
     /// The mean.
@@ -19,7 +19,7 @@ pub struct Mean {
     pub interval: Option<[f64; 2]>,
 }
 
-impl Mean {
+impl GroupMean {
     /// Returns the mean of `values`; `None` if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
@@ -54,8 +54,8 @@ pub struct WelchTest {
 
 impl WelchTest {
     /// Tests two means. Returns `None` if one of them has a single value, or if no values vary.
-    pub fn new(first: &Mean, second: &Mean) -> Option<Self> {
-        let error = |mean: &Mean| Some(mean.deviation?.powi(2) / mean.count as f64);
+    pub fn new(first: &GroupMean, second: &GroupMean) -> Option<Self> {
+        let error = |mean: &GroupMean| Some(mean.deviation?.powi(2) / mean.count as f64);
         let (a, b) = (error(first)?, error(second)?);
         let difference = second.mean - first.mean;
         let degrees =
@@ -98,8 +98,8 @@ mod tests {
     /// `confidence_interval()`.
     #[test]
     fn means_and_tests_match_scipy() {
-        let a = Mean::of(&[1.51, 1.49, 1.53, 1.50, 1.52]).unwrap();
-        let b = Mean::of(&[1.58, 1.51, 1.56]).unwrap();
+        let a = GroupMean::of(&[1.51, 1.49, 1.53, 1.50, 1.52]).unwrap();
+        let b = GroupMean::of(&[1.58, 1.51, 1.56]).unwrap();
         close(a.mean, 1.51);
         close(a.interval.unwrap()[0], 1.490_367_568);
         let test = WelchTest::new(&a, &b).unwrap();
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn degenerate_samples_have_no_interval_or_test() {
-        let one = Mean::of(&[1.5]).unwrap();
+        let one = GroupMean::of(&[1.5]).unwrap();
         assert_eq!((one.deviation, one.interval), (None, None));
-        let same = Mean::of(&[1.5, 1.5]).unwrap();
+        let same = GroupMean::of(&[1.5, 1.5]).unwrap();
         assert_eq!(WelchTest::new(&one, &same), None);
         assert_eq!(WelchTest::new(&same, &same), None);
-        assert_eq!(Mean::of(&[]), None);
+        assert_eq!(GroupMean::of(&[]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use causal_attention_report::study::TrialEnd;
 use serde::Deserialize;
 
-use super::losses::Losses;
+use super::losses::RunLosses;
 use crate::error::{Error, Result};
 use crate::files::{has_entry, read_own};
 
@@ -15,7 +15,7 @@ pub(super) struct StudyResult {
     /// The number of trials with a result.
     pub trials: usize,
     /// The losses of the best trial, means over its seeds.
-    pub losses: Losses,
+    pub losses: RunLosses,
 }
 
 /// The columns of `study.csv` that a list needs.
@@ -53,7 +53,8 @@ impl StudyResult {
         // Finished trials rank before others, as in the study.
         let ranked = rows.iter().filter_map(|row| Some((!row.is_finished(), row.loss?, row.floor)));
         let best = ranked.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let losses = best.map_or_else(Losses::default, |(_, loss, floor)| Losses::new(Some(loss), floor));
+        let losses =
+            best.map_or_else(RunLosses::default, |(_, loss, floor)| RunLosses::new(Some(loss), floor));
         Ok(Self { trials: rows.len(), losses })
     }
 }
@@ -72,10 +73,10 @@ mod tests {
     fn the_best_finished_trial_is_the_result() {
         let table = "trial,ended,loss,loss_spread,floor\n0,completed,1.75,0.5,1.25\n1,pruned,1.5,0.5,1.25\n\
                      2,early_stopped,2.0,0.5,1.25\n3,diverged,,,\n4,failed,,,\n";
-        let losses = Losses::new(Some(1.75), Some(1.25));
+        let losses = RunLosses::new(Some(1.75), Some(1.25));
         assert_eq!(read(table).unwrap(), StudyResult { trials: 5, losses });
         let racing = "trial,ended,loss,loss_spread,floor\n0,unfinished,1.75,,\n1,unfinished,1.5,,\n";
-        let losses = Losses::new(Some(1.5), None);
+        let losses = RunLosses::new(Some(1.5), None);
         assert_eq!(read(racing).unwrap(), StudyResult { trials: 2, losses });
     }
 

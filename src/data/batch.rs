@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use super::config::Source;
-
 /// The role of a target in the loss and the accuracy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,20 +17,6 @@ pub enum Role {
     /// Counted; it is unknown whether the optimal predictor knows it. All targets of texts, tables and sequences from a
     /// program have this role.
     Unknown = 3,
-}
-
-impl Role {
-    /// Converts a role read from a file of an earlier version. Those versions stored [`Role::Undetermined`] for all
-    /// targets of texts and tables.
-    #[must_use]
-    pub fn of(self, source: Source) -> Self {
-        match (self, source) {
-            (Role::Undetermined, Source::Text | Source::Table | Source::Array | Source::Memory) => {
-                Role::Unknown
-            }
-            (role, _) => role,
-        }
-    }
 }
 
 /// A batch of samples, in row-major order `[rows, time]`.

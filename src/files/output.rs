@@ -38,18 +38,14 @@ pub fn check_output(out: &Path, command: &str) -> Result<()> {
             "`{shown}` already exists and was not made by `{command}`; pass another folder with --out DIR"
         )));
     }
-    // Folders of earlier versions list names without hashes.
-    let hash_and_name = |line| match str::split_once(line, "  ") {
-        Some((hash, name)) if hash.len() == 64 => (name, Some(hash)),
-        _ => (line, None),
-    };
-    let written = lines.map(hash_and_name).collect::<BTreeMap<_, _>>();
+    let written = lines.filter_map(|line| line.split_once("  ")).map(|(hash, name)| (name, hash));
+    let written: BTreeMap<&str, &str> = written.collect();
     for name in names(out)?.iter().filter(|name| *name != MADE_BY) {
         let path = out.join(name);
         let holds = |hash: &str| !path.is_symlink() && sha256(&path).is_ok_and(|found| found == hash);
         let problem = match written.get(name.as_str()) {
             None => format!("also contains `{name}`, which `{command}` did not write"),
-            Some(Some(hash)) if !holds(hash) => {
+            Some(hash) if !holds(hash) => {
                 format!("contains `{name}`, which has changed since `{command}` wrote it")
             }
             Some(_) => continue,

@@ -8,18 +8,18 @@ use std::path::Path;
 use super::{code, files_without_tests, is_word_character};
 
 /// A path of modules or items, without `crate`.
-type Names = Vec<String>;
+type ItemPath = Vec<String>;
 
 /// The modules of a crate, with the paths that each imports and those that it exports again by name.
 #[derive(Default)]
 struct Crate {
-    modules: BTreeMap<Names, Imports>,
+    modules: BTreeMap<ItemPath, Imports>,
 }
 
 #[derive(Default)]
 struct Imports {
-    used: Vec<Names>,
-    exported: BTreeMap<String, Names>,
+    used: Vec<ItemPath>,
+    exported: BTreeMap<String, ItemPath>,
 }
 
 /// Splits a `use` tree such as `a::{b, c::d as e}` into its paths, each with the name that it introduces.
@@ -52,14 +52,15 @@ impl Crate {
         let mut texts = BTreeMap::new();
         for path in files_without_tests(source) {
             let relative = path.strip_prefix(source).unwrap().with_extension("");
-            let mut names: Names = relative.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+            let mut names: ItemPath =
+                relative.iter().map(|name| name.to_string_lossy().into_owned()).collect();
             names.pop_if(|name| name == "mod" || name == "lib");
             texts.insert(names, code(&fs::read_to_string(&path).unwrap()));
         }
         Self::of(&texts)
     }
 
-    fn of(texts: &BTreeMap<Names, String>) -> Self {
+    fn of(texts: &BTreeMap<ItemPath, String>) -> Self {
         let mut modules = BTreeMap::new();
         for (module, text) in texts {
             let mut imports = Imports::default();
@@ -96,7 +97,7 @@ impl Crate {
     }
 
     /// Returns the module that defines the item at `path`.
-    fn home(&self, path: &[String]) -> Names {
+    fn home(&self, path: &[String]) -> ItemPath {
         let longest = (0..=path.len()).rev().find(|&length| self.modules.contains_key(&path[..length]));
         let (module, rest) = path.split_at(longest.unwrap_or(0));
         let exported = rest.first().and_then(|name| self.modules.get(module)?.exported.get(name));
@@ -116,7 +117,8 @@ impl Crate {
         let mut circles = Vec::new();
         for folder in folders {
             let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
-            let child = |module: &Names| module.strip_prefix(folder).and_then(|rest| rest.first()).cloned();
+            let child =
+                |module: &ItemPath| module.strip_prefix(folder).and_then(|rest| rest.first()).cloned();
             for (module, imports) in &self.modules {
                 let Some(from) = child(module) else { continue };
                 let targets = imports.used.iter().filter_map(|path| child(&self.home(path)));
@@ -136,8 +138,8 @@ impl Crate {
 }
 
 /// Returns a path without `crate`, `self` and `super`; `None` for a path into another crate.
-fn absolute(module: &[String], path: &str, texts: &BTreeMap<Names, String>) -> Option<Names> {
-    let names: Names =
+fn absolute(module: &[String], path: &str, texts: &BTreeMap<ItemPath, String>) -> Option<ItemPath> {
+    let names: ItemPath =
         path.split("::").map(|name| name.trim().to_string()).filter(|name| name != "*").collect();
     let supers = names.iter().take_while(|name| *name == "super").count();
     let base = &module[..module.len().checked_sub(supers)?];

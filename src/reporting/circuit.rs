@@ -1,11 +1,11 @@
 //! Pictures of the explanation of a run's model.
 
-use causal_attention_report::circuit::{self as plain, Circuit, ComponentId, HeadInput};
+use causal_attention_report::circuit::{self as plain, Circuit, ComponentId};
 use causal_attention_report::color::{color, diverging};
 use causal_attention_report::token_matrix::TokenMatrix;
 use causal_attention_report::{Interval, Picture, patching, round_up};
 
-use crate::analysis::circuit::{Component, Edge, Explanation, Input, Patching, Quantity};
+use crate::analysis::circuit::{Component, Edge, Explanation, HeadInput, Patching, Quantity};
 use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed};
 
@@ -87,9 +87,9 @@ fn circuit(found: &Explanation) -> Circuit {
         from: head(it.from, it.from_cross),
         to: head(it.to, it.to_cross),
         input: match it.input {
-            Input::Query => HeadInput::Query,
-            Input::Key => HeadInput::Key,
-            Input::Value => HeadInput::Value,
+            HeadInput::Query => plain::HeadInput::Query,
+            HeadInput::Key => plain::HeadInput::Key,
+            HeadInput::Value => plain::HeadInput::Value,
         },
         change: it.ablated - found.gain.model,
     };

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::scores::{by_kind, kinds};
 use crate::analysis::Score;
-use crate::comparison::{ComparedRun, Comparison, Measure, Setting};
+use crate::comparison::{ComparedRun, ComparedSetting, Comparison, Measure};
 use crate::training::Row;
 
 /// The scores that the picture shows, which distinguish heads best; the page shows all scores.
@@ -31,7 +31,7 @@ pub fn comparison_page(comparison: &Comparison) -> String {
 
 fn plain_comparison(comparison: &Comparison) -> plain::Comparison {
     let measure = comparison.measure;
-    let setting = |setting: &Setting| {
+    let setting = |setting: &ComparedSetting| {
         let mean = setting.measured(measure);
         plain::Setting {
             name: setting.name(),

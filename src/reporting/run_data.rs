@@ -55,7 +55,7 @@ impl RunData {
                 folder.path().display()
             )));
         }
-        let samples = Sample::read(&folder.samples(), vocabulary.size(), config.data.source())?;
+        let samples = Sample::read(&folder.samples(), vocabulary.size())?;
         if samples.is_empty() {
             return Err(Error::file(folder.samples(), "contains no samples"));
         }
@@ -156,7 +156,7 @@ fn starts(folder: &RunFolder, config: &Config, vocabulary: &Vocabulary) -> Resul
             Ok(drawn.map_or_else(|_| Vec::new(), |drawn| Sample::first(&drawn.valid, MAX_STARTS)))
         }
         Source::Text | Source::Table | Source::Array | Source::Memory => {
-            Sample::read(&folder.samples(), vocabulary.size(), config.data.source())
+            Sample::read(&folder.samples(), vocabulary.size())
         }
     }
 }

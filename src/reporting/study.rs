@@ -42,11 +42,15 @@ pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
     plain::rate_finder(name, &sweep.points, marks, &sweep.verdict.describe())
 }
 
+/// The key whose values have a picture of their own.
+const LEARNING_RATE: &str = "training.learning_rate";
+
 fn plain_study(findings: &Findings) -> plain::Study {
     let Findings { study, keys, trials, floor, seeds } = findings;
     plain::Study {
         name: study.clone(),
         keys: keys.clone(),
+        learning_rate: keys.iter().find(|key| *key == LEARNING_RATE).cloned(),
         trials: trials.iter().map(plain_trial).collect(),
         floor: *floor,
         seeds: *seeds,

@@ -48,7 +48,7 @@ pub struct Checkpoint {
 }
 
 /// The contents of a checkpoint, to be written.
-pub struct Contents {
+pub struct CheckpointContents {
     /// The number of steps done.
     pub step: usize,
     /// The weights. They must be finite, so that the run can resume from them.
@@ -62,8 +62,8 @@ pub struct Contents {
 }
 
 /// Writes a checkpoint into `folder`.
-pub fn write(folder: &RunFolder, contents: &Contents) -> Result<()> {
-    let Contents { step, weights, description, moments, state } = contents;
+pub fn write(folder: &RunFolder, contents: &CheckpointContents) -> Result<()> {
+    let CheckpointContents { step, weights, description, moments, state } = contents;
     let (checkpoints, path) = (folder.checkpoints(), checkpoint_path(folder, *step));
     create(&checkpoints)?;
     let hidden = TempDir::with_prefix_in(WRITING_PREFIX, &checkpoints)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use burn::tensor::backend::AutodiffBackend;
 
-use super::checkpoint::{self, Checkpoint, Contents};
+use super::checkpoint::{self, Checkpoint, CheckpointContents};
 use super::control::{Control, defer_signal};
 use super::ending::Outcome;
 use super::new_folder::RunPath;
@@ -172,7 +172,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
         let provenance = Provenance { data_fingerprint, began_with, training, guesses, changes };
         let state = RunState { provenance, ..RunState::default() };
         let moments = Vec::new();
-        let written = Contents { step: 0, weights, description, moments, state: state.to_json() };
+        let written = CheckpointContents { step: 0, weights, description, moments, state: state.to_json() };
         let made = RunFolder::create(target, |folder| {
             let vocabulary = serde_json::to_vec_pretty(&dataset.vocabulary).expect("plain values");
             let samples = Sample::first(&dataset.valid, config.analysis.samples);
@@ -187,7 +187,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
             checkpoint::write(folder, &written)
         })?;
         let path = checkpoint::checkpoint_path(&made.0, 0);
-        let Contents { weights, description, moments, .. } = written;
+        let CheckpointContents { weights, description, moments, .. } = written;
         Ok((made, Checkpoint { path, weights, description, moments, state }))
     };
     let (locked, checkpoint) = workers.on_first(make)?.unzip();

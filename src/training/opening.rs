@@ -16,7 +16,7 @@ use super::{
 use crate::analysis::circuit::Explanation;
 use crate::analysis::{Analysis, HeadHistory, Sample};
 use crate::config::Config;
-use crate::data::{Source, Vocabulary};
+use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{HASH_MISMATCH, exists, has_entry, open_own, sha256};
 use crate::model::{Architecture, ModelConfig, Sizes};
@@ -188,8 +188,7 @@ impl RunFolder {
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
         let has_own_tokens = tokens <= vocab && !(has_own_weights && tokens != vocab);
-        let source = config.map_or_else(Source::default, |config| config.data.source());
-        let samples = Sample::read(&self.samples(), usize::MAX, source).unwrap_or_default();
+        let samples = Sample::read(&self.samples(), usize::MAX).unwrap_or_default();
         let [counts, vocab] = [tokens, vocab].map(|count| counted(count, "token"));
         // The file at fault, its problem, and the alternative to copying the run's own file back.
         let (path, problem, alternative) = if !has_own_model && self.wrote_weights(&weights)? == Some(true) {

@@ -21,13 +21,13 @@ pub struct WeightsFile {
     path: PathBuf,
     length: usize,
     is_regular: bool,
-    source: Arc<Mutex<dyn Source>>,
+    source: Arc<Mutex<dyn Readable>>,
 }
 
 /// A file, or the bytes of a pipe.
-trait Source: Read + Seek + Send + Debug {}
+trait Readable: Read + Seek + Send + Debug {}
 
-impl<T: Read + Seek + Send + Debug> Source for T {}
+impl<T: Read + Seek + Send + Debug> Readable for T {}
 
 /// A tensor that is read or computed on demand, so that few are in memory at the same time. Cheap to clone.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ impl WeightsFile {
 
     fn of(input: Input, path: PathBuf) -> Result<Self> {
         let is_regular = matches!(input, Input::File(_));
-        let (length, source): (u64, Arc<Mutex<dyn Source>>) = match input {
+        let (length, source): (u64, Arc<Mutex<dyn Readable>>) = match input {
             Input::Stream(bytes) => (bytes.len() as u64, Arc::new(Mutex::new(Cursor::new(bytes)))),
             Input::File(file) => {
                 let length = file.metadata().map_err(|error| Error::io("read", &path, error))?.len();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use burn_flex::Flex;
 use serde_json::{Value, json};
 
-use super::checkpoint::Checkpoint;
 use super::companions::{self, Companions};
 use super::families::{self, Family};
 use super::file::LazyTensor;
+use super::foreign::ForeignWeights;
 use super::native::{self, Description};
-use super::{checkpoint, tokenizer};
+use super::{foreign, tokenizer};
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{Text, parse_json, read_given_json};
@@ -64,7 +64,7 @@ pub fn import(
     config: Option<&Path>,
     tokenizer: Option<&Path>,
 ) -> Result<Imported> {
-    let checkpoint = checkpoint::open(paths)?;
+    let checkpoint = foreign::open(paths)?;
     let files = &checkpoint.files;
     let Some(first) = files.first() else {
         return Err(Error::Input("no file to import; pass a weights file or its folder".into()));
@@ -137,13 +137,13 @@ const CONFIG: &str = "the config of a model, as transformers writes it";
 
 /// Reads a foreign model. Its config is `given_config`, the config in the checkpoint, or the config next to it.
 fn read_foreign(
-    checkpoint: &Checkpoint,
+    checkpoint: &ForeignWeights,
     format: Option<ImportFormat>,
     given_config: Option<&Path>,
     tokenizer: &Path,
 ) -> Result<(Vec<LazyTensor>, Description, Companions)> {
     let first = checkpoint.files[0].path();
-    let (tensors, arguments) = checkpoint::read(checkpoint, families::is_buffer)?;
+    let (tensors, arguments) = foreign::read(checkpoint, families::is_buffer)?;
     let is_nanogpt = arguments.is_some();
     let adjacent = first.with_file_name("config.json");
     let (config, config_path): (Value, &Path) = match (given_config, arguments) {

@@ -4,18 +4,18 @@
 //! |---|---|
 //! | [`mod@file`] | the bytes of a weights file, and its tensors |
 //! | [`native`] | the native format: each parameter under its path in the model |
-//! | [`checkpoint`] | tensors in foreign files: safetensors, shards, PyTorch |
+//! | [`foreign`] | tensors in foreign files: safetensors, shards, PyTorch |
 //! | [`companions`] | metadata next to foreign weights: special tokens, generation settings |
 //! | [`families`] | names and configs of foreign models: GPT-2, Llama and related families |
 //! | [`export`](mod@export) | exports a model for another program |
 //! | [`import`](mod@import) | imports a model of another program |
 //! | [`tokenizer`] | the tokenizer next to the weights |
 
-pub mod checkpoint;
 pub mod companions;
 pub mod export;
 pub mod families;
 pub mod file;
+pub mod foreign;
 pub mod import;
 pub mod native;
 pub mod tokenizer;

@@ -37,7 +37,7 @@ const LEFT: &str = "left.\n";
 /// The file of one worker, and its watch over the others.
 #[derive(Debug)]
 pub struct Presence {
-    view: View,
+    view: WorkerView,
     file: File,
     /// The longest time that another worker may take for a step.
     limit: Duration,
@@ -49,7 +49,7 @@ pub struct Presence {
 
 /// A worker's view of the others.
 #[derive(Debug, Clone)]
-struct View {
+struct WorkerView {
     folder: PathBuf,
     rank: usize,
     count: usize,
@@ -72,7 +72,7 @@ impl Presence {
         let (folder, shared) = created.unzip();
         let (folder, first_host, remedy) = workers.broadcast((folder, host(), remedy))?;
         let folder = folder.ok_or_else(|| Error::Failed("worker 0 lacks a shared folder".into()))?;
-        let view = View { folder, rank: workers.rank(), count: workers.count(), remedy };
+        let view = WorkerView { folder, rank: workers.rank(), count: workers.count(), remedy };
         let file = workers.agree(view.create_file(&first_host))?;
         workers.on_first(|| view.check_all())?;
 
@@ -111,7 +111,7 @@ impl Presence {
     }
 }
 
-impl View {
+impl WorkerView {
     fn file(&self, rank: usize) -> PathBuf {
         self.folder.join(rank.to_string())
     }

@@ -30,7 +30,7 @@ const columnOf = (name) => columns.find((column) => column.name === name);
 const state = {
   chosen: best,
   sort: null, // `{ name, descending }`; null: best first
-  x: keys.includes("training.learning_rate") ? "training.learning_rate" : keys[0] ?? "parameters",
+  x: data.learning_rate ?? keys[0] ?? "parameters",
   y: floor === null ? "loss" : "above the floor",
 };
 

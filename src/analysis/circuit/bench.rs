@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::pass::{Activations, Interventions, Site, run};
 use super::question::{Quantity, Question};
-use super::weights::Input;
+use super::weights::HeadInput;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::interventions::ResidualWriter;
@@ -200,12 +200,12 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     /// Returns the mean quantity with the given inputs of the head `to` taken from the pass `other`.
-    pub fn with_inputs(&self, to: Site, inputs: &[Input], other: &Activations<B>) -> Result<f64> {
-        let site = |input: &Input| match (to, input) {
+    pub fn with_inputs(&self, to: Site, inputs: &[HeadInput], other: &Activations<B>) -> Result<f64> {
+        let site = |input: &HeadInput| match (to, input) {
             (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
-            (Site::Head(layer, head), Input::Query) => Site::Query(layer, head),
-            (Site::Head(layer, head), Input::Key) => Site::Key(layer, head),
-            (Site::Head(layer, head), Input::Value) => Site::Value(layer, head),
+            (Site::Head(layer, head), HeadInput::Query) => Site::Query(layer, head),
+            (Site::Head(layer, head), HeadInput::Key) => Site::Key(layer, head),
+            (Site::Head(layer, head), HeadInput::Value) => Site::Value(layer, head),
             _ => unreachable!("paths connect heads"),
         };
         let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::analysis::Sample;
     use crate::analysis::circuit::bench::mean;
-    use crate::analysis::circuit::{Interventions, Prompt, Question};
+    use crate::analysis::circuit::{Interventions, Question, QuestionPrompt};
     use crate::data::Role;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
@@ -173,16 +173,18 @@ mod tests {
             documents: None,
         };
         let samples: Vec<Sample> = tokens.iter().map(sample).collect();
-        let prompt = |(tokens, corrupted): (&Vec<u32>, &Vec<u32>)| Prompt {
+        let prompt = |(tokens, corrupted): (&Vec<u32>, &Vec<u32>)| QuestionPrompt {
             tokens: tokens.clone(),
             answer: Some(10),
             against: Some(0),
             corrupted: Some(corrupted.clone()),
         };
-        let prompts: Vec<Prompt> = tokens.iter().zip(tokens.iter().rev()).map(prompt).collect();
-        let plain: Vec<Prompt> =
-            prompts.iter().map(|it| Prompt { against: None, corrupted: None, ..it.clone() }).collect();
-        let of_prompts = |prompts: &[Prompt]| {
+        let prompts: Vec<QuestionPrompt> = tokens.iter().zip(tokens.iter().rev()).map(prompt).collect();
+        let plain: Vec<QuestionPrompt> = prompts
+            .iter()
+            .map(|it| QuestionPrompt { against: None, corrupted: None, ..it.clone() })
+            .collect();
+        let of_prompts = |prompts: &[QuestionPrompt]| {
             let (samples, question) = Question::of_prompts(model, prompts, &device).unwrap();
             Bench::new(model, &samples, &question, &device).unwrap()
         };

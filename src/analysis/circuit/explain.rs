@@ -15,7 +15,7 @@ use super::repeat::Repeated;
 use super::search::Pruned;
 use super::sentences::sentences;
 use super::tuned::Translator;
-use super::weights::{HeadMatrices, HeadWeights, Input, to_embedding};
+use super::weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
 use crate::data::{Role, Sequences, tasks::SequenceTask};
@@ -31,7 +31,7 @@ const MIN_COPYING_SCORE: f64 = 0.5;
 
 /// The origin of the sequences. Unknown fields are `None`.
 #[derive(Clone, Default)]
-pub struct Origin<'a> {
+pub struct ExplanationContext<'a> {
     /// The unigram baseline's losses on the sequences' targets, as [`unigram`](super::unigram) returns them.
     pub unigram: Option<Vec<f64>>,
     /// The training set.
@@ -57,7 +57,7 @@ pub struct Origin<'a> {
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
-    Origin { unigram, train, task, truncation_note, question, selects_targets, repeated }: Origin,
+    ExplanationContext { unigram, train, task, truncation_note, question, selects_targets, repeated }: ExplanationContext,
     device: &B::Device,
 ) -> Result<Explanation> {
     let model = explainable(model)?;
@@ -275,7 +275,7 @@ fn paths<B: Backend>(
         let is_later = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
         for &(to, to_head) in heads.iter().filter(|(to, _)| is_later(to)) {
             let (reader, reader_matrices) = look_up(to, to_head);
-            let all = [Input::Query, Input::Key, Input::Value];
+            let all = [HeadInput::Query, HeadInput::Key, HeadInput::Value];
             // Keys and values of the cross-attention come from the encoder.
             let inputs = if to.cross { &all[..1] } else { &all };
             if is_small(bench.with_inputs(reader, inputs, &ablated)?) {

@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::gain::Baseline;
-use super::kind::Kind;
+use super::kind::HeadKind;
 use super::lens::{Attribution, Lens};
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
-use super::weights::{HeadWeights, Input};
+use super::weights::{HeadInput, HeadWeights};
 
 /// A component of a circuit: a head or a feed-forward layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Component {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub feed_forward: bool,
     /// The known kinds of the head; empty for a feed-forward layer.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<HeadKind>,
     /// The quantity of the full model with only this component ablated.
     pub ablated: f64,
     /// The 95 % interval of the change that the ablation causes, over sequences or targets; `None` for a single one.
@@ -50,7 +50,7 @@ pub struct Edge {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_cross: bool,
     /// The input of the receiver that reads the output of the sender.
-    pub input: Input,
+    pub input: HeadInput,
     /// The composition score of the two heads' weights at this input.
     pub composition: f64,
     /// The composition score of random weights of the same shapes.

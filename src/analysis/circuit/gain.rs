@@ -78,13 +78,13 @@ pub(super) struct Gain {
 }
 
 /// The loss of the model and of the baselines that know no more than frequencies, at each target.
-struct Losses {
+struct TargetLosses {
     model: Vec<f64>,
     uniform: Vec<f64>,
     unigram: Vec<f64>,
 }
 
-impl Losses {
+impl TargetLosses {
     /// Returns the gain over a baseline at each target.
     fn gains(&self, baseline: &[f64]) -> Vec<f64> {
         baseline.iter().zip(&self.model).map(|(baseline, loss)| baseline - loss).collect()
@@ -97,7 +97,7 @@ impl Gain {
     pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
         let [_, _, vocab] = bench.full.logits.dims();
         let model = bench.losses(bench.full.logits.clone());
-        let losses = Losses {
+        let losses = TargetLosses {
             uniform: vec![(vocab as f64).ln(); model.len()],
             unigram: unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab)),
             model,
@@ -186,7 +186,7 @@ fn insufficient(full: f64, (kind, baseline): (Baseline, f64), required: Option<f
 
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules
 /// it out, or answers that are all likely: a few answers have no standard error.
-fn unlikely(losses: &Losses, groups: &[usize]) -> Option<String> {
+fn unlikely(losses: &TargetLosses, groups: &[usize]) -> Option<String> {
     let is_likely = |(loss, baselines): (&f64, [f64; 2])| {
         *loss <= -MIN_PROBABILITY.ln() || baselines.iter().all(|baseline| baseline - loss >= MIN_SINGLE_GAIN)
     };

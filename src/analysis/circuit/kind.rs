@@ -12,7 +12,7 @@ const MAX_POSITIONAL_VARIATION: f64 = 0.2;
 /// A known behaviour of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum HeadKind {
     /// Attends to the previous token.
     PreviousToken,
     /// Attends to the token that followed an earlier occurrence of the current token (Olsson et al., 2022).
@@ -33,19 +33,19 @@ pub enum Kind {
     Copying,
 }
 
-impl Kind {
+impl HeadKind {
     /// Returns the name used in files and pictures.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::PreviousToken => "previous_token",
-            Kind::Induction => "induction",
-            Kind::Duplicate => "duplicate",
-            Kind::Itself => "itself",
-            Kind::FirstToken => "first_token",
-            Kind::Separator => "separator",
-            Kind::NextToken => "next_token",
-            Kind::Positional => "positional",
-            Kind::Copying => "copying",
+            HeadKind::PreviousToken => "previous_token",
+            HeadKind::Induction => "induction",
+            HeadKind::Duplicate => "duplicate",
+            HeadKind::Itself => "itself",
+            HeadKind::FirstToken => "first_token",
+            HeadKind::Separator => "separator",
+            HeadKind::NextToken => "next_token",
+            HeadKind::Positional => "positional",
+            HeadKind::Copying => "copying",
         }
     }
 }
@@ -57,28 +57,28 @@ pub(super) fn kinds(
     separator: Option<f64>,
     variation: Option<f64>,
     copies: bool,
-) -> Vec<Kind> {
+) -> Vec<HeadKind> {
     let attends = |score: Score| scores[score].is_some_and(|weight| weight >= MIN_KIND_WEIGHT);
     let candidates = [
-        (Kind::PreviousToken, attends(Score::Previous)),
-        (Kind::Induction, attends(Score::Induction)),
-        (Kind::Duplicate, attends(Score::Duplicate)),
-        (Kind::Itself, attends(Score::Itself)),
-        (Kind::FirstToken, attends(Score::First)),
-        (Kind::Separator, separator.is_some_and(|weight| weight >= MIN_KIND_WEIGHT)),
-        (Kind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
-        (Kind::Copying, copies),
+        (HeadKind::PreviousToken, attends(Score::Previous)),
+        (HeadKind::Induction, attends(Score::Induction)),
+        (HeadKind::Duplicate, attends(Score::Duplicate)),
+        (HeadKind::Itself, attends(Score::Itself)),
+        (HeadKind::FirstToken, attends(Score::First)),
+        (HeadKind::Separator, separator.is_some_and(|weight| weight >= MIN_KIND_WEIGHT)),
+        (HeadKind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
+        (HeadKind::Copying, copies),
     ];
     candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }
 
 /// Returns the kinds of a cross-attention head. `first` is its weight on the first source token, and `next` on source
 /// tokens equal to the next token. `variation` is the variation of its weights between sequences.
-pub(super) fn cross_kinds([first, next]: [f64; 2], variation: Option<f64>) -> Vec<Kind> {
+pub(super) fn cross_kinds([first, next]: [f64; 2], variation: Option<f64>) -> Vec<HeadKind> {
     let candidates = [
-        (Kind::FirstToken, first >= MIN_KIND_WEIGHT),
-        (Kind::NextToken, next >= MIN_KIND_WEIGHT),
-        (Kind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
+        (HeadKind::FirstToken, first >= MIN_KIND_WEIGHT),
+        (HeadKind::NextToken, next >= MIN_KIND_WEIGHT),
+        (HeadKind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
     ];
     candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }

@@ -41,17 +41,17 @@ mod stored;
 mod tuned;
 mod weights;
 
-pub use explain::{Origin, explain};
+pub use explain::{ExplanationContext, explain};
 pub use explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
 pub use gain::{Baseline, unigram};
-pub use kind::Kind;
+pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
 pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
-pub use question::{Ablation, Prompt, Quantity, Question};
+pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
-pub use weights::{HeadMatrices, HeadWeights, Input, to_embedding};
+pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 
 #[cfg(test)]
 pub(crate) mod tests;

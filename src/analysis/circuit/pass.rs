@@ -143,12 +143,12 @@ impl Site {
 }
 
 /// Records the activations of a forward pass and applies the interventions.
-struct Recorder<'a, B: Backend> {
+struct PassRecorder<'a, B: Backend> {
     interventions: &'a Interventions<B>,
     recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
 }
 
-impl<B: Backend> Hooks<B> for Recorder<'_, B> {
+impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
         Site::of(site, 0).is_some()
     }
@@ -255,7 +255,7 @@ pub fn run<B: Backend>(
     memories: &[Memory<B>],
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
-    let mut recorder = Recorder { interventions, recorded: HashMap::new() };
+    let mut recorder = PassRecorder { interventions, recorded: HashMap::new() };
     let residual_stream = model.hidden_states(inputs, memories, None, &mut recorder)?;
     Ok(Activations { recorded: recorder.recorded, logits: model.logits(residual_stream) })
 }

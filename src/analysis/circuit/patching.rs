@@ -44,7 +44,7 @@ pub struct Pair {
 }
 
 /// Two sequences, and the positions at which their answers are compared.
-struct Candidate {
+struct PairCandidate {
     clean: Vec<u32>,
     corrupted: Vec<u32>,
     positions: Range<usize>,
@@ -67,7 +67,7 @@ impl Pair {
             let mut corrupted = clean.clone();
             let target = (clean.len() == task.tokens()).then(|| task.corrupt(&mut corrupted))??;
             let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
-            Some(Candidate { clean, corrupted, positions: target..target + 1 })
+            Some(PairCandidate { clean, corrupted, positions: target..target + 1 })
         };
         Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
     }
@@ -90,7 +90,7 @@ impl Pair {
             let (clean, mut corrupted) = (inputs.to_vec(), inputs.to_vec());
             corrupted[middle] = other;
             let positions = middle + 1..clean.len();
-            Some(Candidate { clean, corrupted, positions })
+            Some(PairCandidate { clean, corrupted, positions })
         };
         Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
     }
@@ -119,13 +119,13 @@ impl Pair {
     /// where the exchange changes the logit difference most.
     fn from_candidates<B: Backend>(
         model: &Decoder<B>,
-        candidates: Vec<Candidate>,
+        candidates: Vec<PairCandidate>,
         device: &B::Device,
     ) -> Result<Vec<Self>> {
         if candidates.is_empty() {
             return Ok(Vec::new());
         }
-        let logits = |of: fn(&Candidate) -> &Vec<u32>| -> Result<Tensor<B, 3>> {
+        let logits = |of: fn(&PairCandidate) -> &Vec<u32>| -> Result<Tensor<B, 3>> {
             let tokens = padded(&candidates.iter().map(of).collect::<Vec<_>>(), device);
             Ok(run(model, Inputs::tokens(tokens), &[], &Interventions::default())?.logits)
         };
@@ -136,7 +136,7 @@ impl Pair {
         let answers: Vec<i64> = answers.into_data().iter().collect();
         let at = |row: usize, position: usize| 2 * (row * time + position);
         let drop = |index: usize| drops[index] - drops[index + 1];
-        let pair = |(row, Candidate { clean, corrupted, positions }): (usize, Candidate)| {
+        let pair = |(row, PairCandidate { clean, corrupted, positions }): (usize, PairCandidate)| {
             let differ = |&position: &usize| answers[at(row, position)] != answers[at(row, position) + 1];
             let by_drop = |a: &usize, b: &usize| drop(at(row, *a)).total_cmp(&drop(at(row, *b)));
             let target = positions.filter(differ).max_by(by_drop)?;
@@ -193,7 +193,7 @@ impl Patching {
         if pairs.is_empty() {
             return Ok(None);
         }
-        let bench = Bench::new(model, pairs, device)?;
+        let bench = PatchingBench::new(model, pairs, device)?;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let [clean, corrupted] = [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass));
         let drops: Vec<f64> =
@@ -218,7 +218,7 @@ impl Patching {
         // A typical pair: its drop is at least the mean.
         let typical = drops.iter().position(|&it| it >= drop).unwrap_or(0);
         let pair = pairs[typical].clone();
-        let (stream, together) = Bench::new(model, &pairs[typical..=typical], device)?.stream()?;
+        let (stream, together) = PatchingBench::new(model, &pairs[typical..=typical], device)?.stream()?;
         Ok(Some(Self {
             pairs: pairs.len(),
             clean: mean(&clean),
@@ -233,7 +233,7 @@ impl Patching {
 }
 
 /// A decoder on pairs of sequences.
-struct Bench<'a, B: Backend> {
+struct PatchingBench<'a, B: Backend> {
     model: &'a Decoder<B>,
     pairs: &'a [Pair],
     /// The corrupted sequences, padded at the end.
@@ -242,7 +242,7 @@ struct Bench<'a, B: Backend> {
     corrupted: Activations<B>,
 }
 
-impl<'a, B: Backend> Bench<'a, B> {
+impl<'a, B: Backend> PatchingBench<'a, B> {
     fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
         let ids = |of: fn(&Pair) -> &Vec<u32>| padded(&pairs.iter().map(of).collect::<Vec<_>>(), device);
         let pass = |tokens: &Tensor<B, 2, Int>| {

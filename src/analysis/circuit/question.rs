@@ -109,7 +109,7 @@ impl Question {
 
 /// A prompt with a question about the token that follows one of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Prompt {
+pub struct QuestionPrompt {
     /// The tokens up to the one that the answer follows.
     pub tokens: Vec<u32>,
     /// The answer; `None` for the model's prediction.
@@ -129,7 +129,7 @@ impl Question {
     /// cannot read a prompt.
     pub fn of_prompts<B: Backend>(
         model: &Decoder<B>,
-        prompts: &[Prompt],
+        prompts: &[QuestionPrompt],
         device: &B::Device,
     ) -> Result<(Vec<Sample>, Self)> {
         let all = |values: Vec<Option<_>>, what| match values.iter().flatten().count() {
@@ -144,7 +144,7 @@ impl Question {
         let against = all(against, "a token to compare with")?.concat();
         let corrupted =
             all(prompts.iter().map(|prompt| prompt.corrupted.clone()).collect(), "a corrupted prompt")?;
-        let sample = |prompt: &Prompt| {
+        let sample = |prompt: &QuestionPrompt| {
             let answer = match prompt.answer {
                 Some(answer) => answer,
                 None => prediction(model, &prompt.tokens, device)?,

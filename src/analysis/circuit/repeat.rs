@@ -6,7 +6,7 @@ use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, mean};
-use super::kind::Kind;
+use super::kind::HeadKind;
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, Sample, Score};
 use crate::data::seed::{Purpose, generator};
@@ -50,7 +50,7 @@ pub fn repeated_sequences(vocabulary: &Vocabulary, length: usize, seed: u64) -> 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadOfKind {
     /// The kind.
-    pub kind: Kind,
+    pub kind: HeadKind,
     /// The layer, counted from 0.
     pub layer: usize,
     /// The head, counted from 0.
@@ -85,9 +85,9 @@ impl Repeated {
         };
         let mut heads = Vec::new();
         let kinds = [
-            (Kind::Induction, Score::Induction, time + 1 - length),
-            (Kind::PreviousToken, Score::Previous, 1),
-            (Kind::Duplicate, Score::Duplicate, time + 1 - length),
+            (HeadKind::Induction, Score::Induction, time + 1 - length),
+            (HeadKind::PreviousToken, Score::Previous, 1),
+            (HeadKind::Duplicate, Score::Duplicate, time + 1 - length),
         ];
         for (kind, score, first_query) in kinds {
             // Each of these queries has one target.

@@ -1,11 +1,11 @@
 //! An explanation as sentences.
 
 use super::explanation::{CircuitGain, Component, Edge, Explanation};
-use super::kind::Kind;
+use super::kind::HeadKind;
 use super::patching::Patching;
 use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
-use super::weights::Input;
+use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed, signed};
 
@@ -74,7 +74,7 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads }: &Repea
     let mut sentences = vec![format!(
         "Random tokens, repeated after {length}: the loss is {first} nats on the first copy and {second} nats on the second."
     )];
-    for kind in [Kind::Induction, Kind::PreviousToken, Kind::Duplicate] {
+    for kind in [HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Duplicate] {
         let of_kind = heads.iter().filter(|head| head.kind == kind);
         let named: Vec<String> = of_kind
             .map(|HeadOfKind { layer, head, weight, .. }| format!("{layer}.{head} ({})", fixed(*weight, 2)))
@@ -112,26 +112,28 @@ fn describe_component(
     let scores = &scores[*layer][head];
     let weight = |score: Score| score.text(scores[score].unwrap_or_default());
     let behaviours = component.kinds.iter().map(|kind| match kind {
-        Kind::NextToken => "attends to the next token of the source".to_string(),
-        Kind::FirstToken if *cross => "attends to the first token of the source".to_string(),
-        Kind::Positional if *cross => "attends to the source by position alone".to_string(),
-        Kind::PreviousToken => format!("attends to the previous token (weight {})", weight(Score::Previous)),
-        Kind::Induction => {
+        HeadKind::NextToken => "attends to the next token of the source".to_string(),
+        HeadKind::FirstToken if *cross => "attends to the first token of the source".to_string(),
+        HeadKind::Positional if *cross => "attends to the source by position alone".to_string(),
+        HeadKind::PreviousToken => {
+            format!("attends to the previous token (weight {})", weight(Score::Previous))
+        }
+        HeadKind::Induction => {
             let weight = weight(Score::Induction);
             format!("attends to the token after an earlier occurrence of the same token (weight {weight})")
         }
-        Kind::Duplicate => {
+        HeadKind::Duplicate => {
             format!("attends to earlier occurrences of the same token (weight {})", weight(Score::Duplicate))
         }
-        Kind::Itself => format!("attends to its own token (weight {})", weight(Score::Itself)),
-        Kind::FirstToken => {
+        HeadKind::Itself => format!("attends to its own token (weight {})", weight(Score::Itself)),
+        HeadKind::FirstToken => {
             format!("attends to the first token, an attention sink (weight {})", weight(Score::First))
         }
-        Kind::Separator => "attends to one token wherever it occurs".to_string(),
-        Kind::Positional => {
+        HeadKind::Separator => "attends to one token wherever it occurs".to_string(),
+        HeadKind::Positional => {
             format!("attends by position alone, {} tokens back on average", weight(Score::Distance))
         }
-        Kind::Copying => {
+        HeadKind::Copying => {
             let heads = [&explanation.heads.weights[*layer][head], &explanation.heads.random_weights];
             let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
             format!("copies tokens (copying score {copying}, random weights {random})")
@@ -152,9 +154,9 @@ fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
 
 fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
     let (input, letter) = match edge.input {
-        Input::Query => ("queries", "Q"),
-        Input::Key => ("keys", "K"),
-        Input::Value => ("values", "V"),
+        HeadInput::Query => ("queries", "Q"),
+        HeadInput::Key => ("keys", "K"),
+        HeadInput::Value => ("values", "V"),
     };
     format!(
         "Layer {} reads the output of layer {} through its {input} ({letter}-composition {}, random \

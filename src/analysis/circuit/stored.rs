@@ -19,7 +19,7 @@ const MAX_NUMBER: f64 = 1e12;
 const MAX_NAME_LENGTH: usize = 100;
 
 /// True if the data is consistent, and the problem otherwise.
-type Check = (bool, &'static str);
+type Condition = (bool, &'static str);
 
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -79,7 +79,7 @@ impl Explanation {
             .map(|(_, problem)| problem)
     }
 
-    fn checks_of_basis(&self) -> [Check; 3] {
+    fn checks_of_basis(&self) -> [Condition; 3] {
         let positions = self.basis.next.len();
         [
             (
@@ -97,7 +97,7 @@ impl Explanation {
         ]
     }
 
-    fn checks_of_circuit(&self) -> [Check; 6] {
+    fn checks_of_circuit(&self) -> [Condition; 6] {
         let layers = self.heads.weights.len();
         let has_head =
             |layer: usize, head: usize| self.heads.weights.get(layer).is_some_and(|it| head < it.len());
@@ -138,7 +138,7 @@ impl Explanation {
         ]
     }
 
-    fn checks_of_views(&self) -> [Check; 5] {
+    fn checks_of_views(&self) -> [Condition; 5] {
         let (layers, positions) = (self.heads.weights.len(), self.basis.next.len());
         let covers_positions = |it: &super::Attribution| {
             it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH

@@ -106,7 +106,7 @@ fn motifs(period: usize) -> Vec<Sample> {
 
 fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
     let samples: Vec<_> = periods.iter().flat_map(|&period| motifs(period)).collect();
-    explain(&Model::Decoder(model), &samples, Origin::default(), &Default::default()).unwrap()
+    explain(&Model::Decoder(model), &samples, ExplanationContext::default(), &Default::default()).unwrap()
 }
 
 /// Returns the explanation of a hand-set induction circuit, with its path.
@@ -124,12 +124,12 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     assert_eq!(found.components.len(), 2, "{:?}", found.sentences);
     let component =
         |layer, head| found.components.iter().find(|it| (it.layer, it.head) == (layer, Some(head))).unwrap();
-    assert_eq!(component(0, 1).kinds, [Kind::PreviousToken, Kind::Positional]);
-    assert_eq!(component(1, 0).kinds, [Kind::Induction, Kind::Copying]);
+    assert_eq!(component(0, 1).kinds, [HeadKind::PreviousToken, HeadKind::Positional]);
+    assert_eq!(component(1, 0).kinds, [HeadKind::Induction, HeadKind::Copying]);
     let [edge, others @ ..] = found.edges.as_slice() else { panic!("no path was found") };
     // Without the previous token in the reader's input, the norm makes the other values larger, which lowers the loss.
     assert!(others.iter().all(|other| other.ablated < found.gain.model), "{others:?}");
-    assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], Input::Key));
+    assert_eq!((edge.from, edge.to, edge.input), ([0, 1], [1, 0], HeadInput::Key));
     // The sender's output has seven directions, and the reader's subspace includes all of them.
     assert!((edge.composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
     assert!(edge.composition > 2.0 * edge.random && edge.ablated > found.gain.model + 1.0, "{edge:?}");
@@ -188,7 +188,7 @@ fn handmade_previous_token_copy_is_one_head() {
     assert_eq!((component.layer, component.head), (1, Some(0)));
     // With a period of two, the token after the earlier occurrence equals the previous token.
     let kinds = &component.kinds;
-    assert!(kinds.starts_with(&[Kind::PreviousToken]) && kinds.ends_with(&[Kind::Copying]));
+    assert!(kinds.starts_with(&[HeadKind::PreviousToken]) && kinds.ends_with(&[HeadKind::Copying]));
     assert!(found.edges.is_empty(), "{:?}", found.edges);
 }
 
@@ -221,7 +221,7 @@ fn sequence(tokens: &[u32]) -> Sample {
 }
 
 fn no_circuit(model: &Model<B>, samples: &[Sample]) -> Option<String> {
-    let found = explain(model, samples, Origin::default(), &Default::default()).unwrap();
+    let found = explain(model, samples, ExplanationContext::default(), &Default::default()).unwrap();
     assert_eq!(found.gain.no_circuit.is_some(), found.components.is_empty(), "{:?}", found.sentences);
     assert_eq!(found.views.lens.loss.len(), 3, "the lens does not need a circuit");
     found.gain.no_circuit
@@ -297,8 +297,9 @@ fn an_induction_head_is_found_on_one_input() {
     let mut input = sequence(&[3, 1, 4, 0, 5, 3, 1, 4, 0, 5, 3, 1, 4]);
     // The first occurrence of a motif is unpredictable.
     input.roles[..5].fill(Role::Padding);
-    let found = explain(&Model::Decoder(model), &[input], Origin::default(), &Default::default()).unwrap();
-    let induction = found.components.iter().find(|it| it.kinds.contains(&Kind::Induction));
+    let found = explain(&Model::Decoder(model), &[input], ExplanationContext::default(), &Default::default())
+        .unwrap();
+    let induction = found.components.iter().find(|it| it.kinds.contains(&HeadKind::Induction));
     assert_eq!(induction.map(|it| (it.layer, it.head)), Some((1, Some(0))), "{:?}", found.sentences);
 }
 

@@ -25,7 +25,7 @@ const RANDOM_DRAWS: u64 = 4;
 /// The input through which one head reads the output of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Input {
+pub enum HeadInput {
     /// The queries (Q-composition).
     Query,
     /// The keys (K-composition).
@@ -122,11 +122,11 @@ impl<B: Backend> HeadMatrices<B> {
 
     /// Returns the composition score between this head's `input` and the output of `sender`: the Frobenius norm of the
     /// product of their circuits, divided by the product of their norms.
-    pub fn composition(&self, sender: &Self, input: Input) -> f64 {
+    pub fn composition(&self, sender: &Self, input: HeadInput) -> f64 {
         let (left, right) = match input {
-            Input::Query => (&self.query, self.key.clone().transpose()),
-            Input::Key => (&self.key, self.query.clone().transpose()),
-            Input::Value => (&self.value, self.output.clone()),
+            HeadInput::Query => (&self.query, self.key.clone().transpose()),
+            HeadInput::Key => (&self.key, self.query.clone().transpose()),
+            HeadInput::Value => (&self.value, self.output.clone()),
         };
         let inner = sender.output.clone().matmul(left.clone()); // [d_head, d_head]
         product_norm(&sender.value, inner, &right)
@@ -135,7 +135,8 @@ impl<B: Backend> HeadMatrices<B> {
 
     /// Returns the expected composition score of random heads of this shape, the same for any input.
     pub fn random_composition(&self) -> f64 {
-        let draw = |draw| self.random_like(2 * draw).composition(&self.random_like(2 * draw + 1), Input::Key);
+        let draw =
+            |draw| self.random_like(2 * draw).composition(&self.random_like(2 * draw + 1), HeadInput::Key);
         (0..RANDOM_DRAWS).map(draw).sum::<f64>() / RANDOM_DRAWS as f64
     }
 
@@ -266,9 +267,9 @@ mod tests {
         let first = head([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]);
         // Only its query reads the third dimension.
         let second = head([[0.0, 0.0], [0.0, 0.0], [5.0, 0.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]);
-        assert!((second.composition(&first, Input::Query) - 1.0).abs() < 1e-6);
-        assert!(second.composition(&first, Input::Key).abs() < 1e-6);
-        assert!(second.composition(&first, Input::Value).abs() < 1e-6);
+        assert!((second.composition(&first, HeadInput::Query) - 1.0).abs() < 1e-6);
+        assert!(second.composition(&first, HeadInput::Key).abs() < 1e-6);
+        assert!(second.composition(&first, HeadInput::Value).abs() < 1e-6);
         // The OV circuit of the first has rank 1 and norm 2, the QK circuit of the second rank 1 and norm 5.
         let logits = Tensor::eye(3, &Default::default());
         let weights = second.weights(&logits, 9);

@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::prelude::*;
 use burn::tensor::{TensorMetadata, TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
 
-use super::{Part, largest};
+use super::{CheckedPart, largest};
 use crate::config::TrainingConfig;
 use crate::data::{Batch, Role};
 use crate::error::Result;
@@ -52,18 +52,18 @@ impl Measurement {
     }
 
     /// Compares each quantity with the reference.
-    pub fn compare(&self, expected: &Self) -> Vec<Part> {
+    pub fn compare(&self, expected: &Self) -> Vec<CheckedPart> {
         let mut parts = vec![
-            Part::of("logits", &self.logits, &expected.logits, 0.0),
-            Part::of("loss", &self.loss, &expected.loss, 0.0),
+            CheckedPart::of("logits", &self.logits, &expected.logits, 0.0),
+            CheckedPart::of("loss", &self.loss, &expected.loss, 0.0),
         ];
         // A gradient that is zero except for rounding is compared on the scale of the others.
         let min_scale = expected.gradients.iter().map(|(_, data)| largest(data)).fold(0.0, f64::max) * 1e-3;
         for ((name, found), (_, expected)) in self.gradients.iter().zip(&expected.gradients) {
-            parts.push(Part::of(&format!("gradient of {name}"), found, expected, min_scale));
+            parts.push(CheckedPart::of(&format!("gradient of {name}"), found, expected, min_scale));
         }
         for ((name, found), (_, expected)) in self.updates.iter().zip(&expected.updates) {
-            parts.push(Part::of(&format!("optimizer step of {name}"), found, expected, 0.0));
+            parts.push(CheckedPart::of(&format!("optimizer step of {name}"), found, expected, 0.0));
         }
         parts
     }

@@ -36,14 +36,14 @@ const PRODUCT_SIZES: [[usize; 3]; 5] =
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
     /// The comparison of each quantity.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CheckedPart>,
     /// The share of elements zeroed by dropout, which varies by chance.
-    pub dropout: Part,
+    pub dropout: CheckedPart,
 }
 
 /// One quantity, compared with the reference.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Part {
+pub struct CheckedPart {
     /// The name of the quantity.
     pub what: String,
     /// The largest difference relative to the largest value; for dropout, the difference of the dropped share.
@@ -52,7 +52,7 @@ pub struct Part {
     pub limit: f64,
 }
 
-impl Part {
+impl CheckedPart {
     /// Returns true if the difference is within the limit; NaN is not.
     pub fn passes(&self) -> bool {
         self.difference <= self.limit
@@ -62,11 +62,11 @@ impl Part {
 impl Check {
     /// Returns true if every part passes.
     pub fn passes(&self) -> bool {
-        self.parts.iter().chain([&self.dropout]).all(Part::passes)
+        self.parts.iter().chain([&self.dropout]).all(CheckedPart::passes)
     }
 
     /// Returns the part with the largest difference, not counting dropout.
-    pub fn worst(&self) -> &Part {
+    pub fn worst(&self) -> &CheckedPart {
         // `total_cmp` ranks NaN above every number.
         let worst = self.parts.iter().max_by(|a, b| a.difference.abs().total_cmp(&b.difference.abs()));
         worst.expect("a check has parts")
@@ -104,20 +104,20 @@ fn compare<B: AutodiffBackend>(device: &B::Device, alter: impl Fn(&mut Measureme
         let mut found = Measurement::new::<B>(config, &start, Some(&expected.gradients), device)?;
         alter(&mut found);
         let found = found.compare(&expected).into_iter();
-        parts.extend(found.map(|part| Part { what: part.what + of, ..part }));
+        parts.extend(found.map(|part| CheckedPart { what: part.what + of, ..part }));
     }
     for size in PRODUCT_SIZES {
         let [rows, inner, columns] = size;
         let what = format!("product of {rows} x {inner} and {inner} x {columns}");
         let expected = product::<Reference>(size, &reference_device);
-        parts.push(Part::of(&what, &product::<B>(size, device), &expected, 0.0));
+        parts.push(CheckedPart::of(&what, &product::<B>(size, device), &expected, 0.0));
     }
     let layer = DropoutConfig::new(DROPOUT_RATE).init();
     let dropout = dropout::<B>(|input| ops::dropout(&layer, input), device);
     Ok(Check { parts, dropout })
 }
 
-impl Part {
+impl CheckedPart {
     fn of(what: &str, found: &TensorData, expected: &TensorData, min_scale: f64) -> Self {
         let scale = largest(expected).max(min_scale);
         let same_shape = found.shape == expected.shape;
@@ -147,7 +147,10 @@ fn product<B: Backend>([rows, inner, columns]: [usize; 3], device: &B::Device) -
 
 /// Compares the share of elements zeroed by dropout with its probability. The difference is infinite if kept elements
 /// are not scaled, the gradient is wrong, or each call drops the same elements.
-fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, device: &B::Device) -> Part {
+fn dropout<B: AutodiffBackend>(
+    drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>,
+    device: &B::Device,
+) -> CheckedPart {
     let draw = || {
         let input = Tensor::<B, 1>::ones([DROPOUT_ELEMENTS], device).require_grad();
         let output = drop(input.clone());
@@ -161,7 +164,7 @@ fn dropout<B: AutodiffBackend>(drop: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>, devi
     let share = 1.0 - kept.count() as f64 / DROPOUT_ELEMENTS as f64;
     let is_correct = is_scaled && gradient.as_ref() == Some(&values) && draw().0 != values;
     let difference = if is_correct { (share - DROPOUT_RATE).abs() } else { f64::INFINITY };
-    Part { what: "dropout".to_string(), difference, limit: MAX_DROPOUT_DIFFERENCE }
+    CheckedPart { what: "dropout".to_string(), difference, limit: MAX_DROPOUT_DIFFERENCE }
 }
 
 #[cfg(all(test, feature = "ndarray"))]
@@ -248,9 +251,9 @@ mod tests {
     fn nan_and_missing_values_fail() {
         let data = |values: &[f32]| TensorData::new(values.to_vec(), [values.len()]);
         let expected = data(&[2.0, -4.0]);
-        assert_eq!(Part::of("it", &data(&[2.0, -3.0]), &expected, 0.0).difference, 0.25);
+        assert_eq!(CheckedPart::of("it", &data(&[2.0, -3.0]), &expected, 0.0).difference, 0.25);
         for wrong in [data(&[f32::NAN, -4.0]), data(&[])] {
-            assert!(!Part::of("it", &wrong, &expected, 0.0).passes());
+            assert!(!CheckedPart::of("it", &wrong, &expected, 0.0).passes());
         }
     }
 }

@@ -45,7 +45,7 @@ impl fmt::Display for Scored {
 }
 
 /// The data to score.
-pub struct Selected {
+pub struct ScoredTargets {
     /// The part that is scored.
     pub scored: Scored,
     /// The training and validation sets.
@@ -65,7 +65,7 @@ pub fn select(
     is_other_file: bool,
     run: &OpenedRun,
     made_with: &Config,
-) -> Result<Selected> {
+) -> Result<ScoredTargets> {
     let OpenedRun { folder, config, .. } = run;
     let is_file = config.data.source() != Source::Sequences;
     let has_valid_path = !made_with.data.valid_path.is_empty();
@@ -95,7 +95,7 @@ pub fn select(
         (true, Scored::Valid) => all_targets(&dataset.valid),
         _ => targets(scored, &dataset),
     });
-    Ok(Selected { scored, dataset, targets_in_file })
+    Ok(ScoredTargets { scored, dataset, targets_in_file })
 }
 
 /// Returns true if the file is a copy of the run's data file. A copy is not held out, even under another path.

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 
 /// One path, or a list of paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Written", into = "Written")]
-#[schemars(with = "Written")]
+#[serde(try_from = "WrittenPaths", into = "WrittenPaths")]
+#[schemars(with = "WrittenPaths")]
 pub struct Paths(Vec<PathBuf>);
 
 /// Patterns match no hidden files.
@@ -26,32 +26,32 @@ const VISIBLE: glob::MatchOptions = glob::MatchOptions {
 /// The form in a config.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected text in quotes, or a list of them")]
-enum Written {
+enum WrittenPaths {
     One(PathBuf),
     Several(Vec<PathBuf>),
 }
 
-impl TryFrom<Written> for Paths {
+impl TryFrom<WrittenPaths> for Paths {
     type Error = &'static str;
 
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
+    fn try_from(written: WrittenPaths) -> Result<Self, Self::Error> {
         match written {
-            Written::One(path) => Ok(path.into()),
-            Written::Several(paths)
+            WrittenPaths::One(path) => Ok(path.into()),
+            WrittenPaths::Several(paths)
                 if paths.is_empty() || paths.iter().any(|path| path.as_os_str().is_empty()) =>
             {
                 Err("expected text in quotes, or a list with at least one path and without empty ones")
             }
-            Written::Several(paths) => Ok(Paths(paths)),
+            WrittenPaths::Several(paths) => Ok(Paths(paths)),
         }
     }
 }
 
-impl From<Paths> for Written {
+impl From<Paths> for WrittenPaths {
     fn from(Paths(mut paths): Paths) -> Self {
         match paths.len() {
-            0 | 1 => Written::One(paths.pop().unwrap_or_default()),
-            _ => Written::Several(paths),
+            0 | 1 => WrittenPaths::One(paths.pop().unwrap_or_default()),
+            _ => WrittenPaths::Several(paths),
         }
     }
 }

@@ -21,7 +21,7 @@ const MIN_CHARACTERS: usize = 8;
 const MAX_ALPHABET: usize = 8;
 
 /// The parts of the cells that may be sequences.
-struct Parts<'s> {
+struct CellParts<'s> {
     /// The cells with several parts.
     cells: Vec<&'s str>,
     /// The different parts.
@@ -31,7 +31,7 @@ struct Parts<'s> {
     unit: &'static str,
 }
 
-impl<'s> Parts<'s> {
+impl<'s> CellParts<'s> {
     /// Splits cells by a separator, or at white space if there is none.
     fn of(symbols: &[&'s str], separator: Option<char>) -> Self {
         let lists = symbols.iter().map(|cell| (*cell, split(cell, separator)));
@@ -143,13 +143,13 @@ impl Table<'_> {
     /// may be an entire sequence.
     pub(super) fn warn_of_sequences_in_cells(&mut self, encoder: &Encoder<'_>) {
         let Some(symbols) = Self::symbols(encoder) else { return };
-        let weak = WEAK_SEPARATORS.into_iter().map(|separator| Parts::of(&symbols, Some(separator)));
-        let lists = SEPARATORS.into_iter().map(|separator| Parts::of(&symbols, Some(separator)));
-        let mut splits = std::iter::once_with(|| Parts::of(&symbols, None))
+        let weak = WEAK_SEPARATORS.into_iter().map(|separator| CellParts::of(&symbols, Some(separator)));
+        let lists = SEPARATORS.into_iter().map(|separator| CellParts::of(&symbols, Some(separator)));
+        let mut splits = std::iter::once_with(|| CellParts::of(&symbols, None))
             .chain(lists)
             .chain(weak.filter(|split| split.mean > 3.0))
-            .chain(std::iter::once_with(|| Parts::of_characters(&symbols)));
-        let Some(Parts { cells, parts, unit, .. }) = splits.find(|split| split.are_sequences(&symbols))
+            .chain(std::iter::once_with(|| CellParts::of_characters(&symbols)));
+        let Some(CellParts { cells, parts, unit, .. }) = splits.find(|split| split.are_sequences(&symbols))
         else {
             return;
         };

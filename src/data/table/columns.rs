@@ -1,13 +1,13 @@
-//! Selection of CSV columns by their names or numbers.
+//! FieldSelection of CSV columns by their names or numbers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use csv::StringRecord;
 
-use super::fields::Selection;
+use super::fields::FieldSelection;
 use super::header::{self, FirstLine};
-use super::{Row, Table, targets};
+use super::{Table, TableRow, targets};
 use crate::data::config::{Column, Comment, Header};
 use crate::data::excerpt::{excerpt, listed};
 use crate::data::vocabulary::Vocabulary;
@@ -18,8 +18,8 @@ impl Table<'_> {
     /// Reads the first row as column names or as data, and returns the index of the selected column.
     pub(super) fn read_first(
         &mut self,
-        first: Row,
-        below: &[&Row],
+        first: TableRow,
+        below: &[&TableRow],
         width: usize,
         mut column: Option<usize>,
     ) -> Result<Option<usize>> {
@@ -61,7 +61,7 @@ impl Table<'_> {
                 ));
             }
             if column.is_none() {
-                let all: Vec<&Row> = [&first].into_iter().chain(below.iter().copied()).collect();
+                let all: Vec<&TableRow> = [&first].into_iter().chain(below.iter().copied()).collect();
                 self.warn_of_ids(None, &all);
             }
             self.reading.add(&first.1);
@@ -71,7 +71,7 @@ impl Table<'_> {
     }
 
     /// Warns if a header has fewer names than most lines below have values. Lines with fewer values are reported as gaps.
-    fn warn_of_header_width(&mut self, (line, names): &Row, width: usize) {
+    fn warn_of_header_width(&mut self, (line, names): &TableRow, width: usize) {
         if names.len() < width {
             self.reading.guesses.push(format!(
                 "the header in {} has {}, but most lines below have {}; set `data.delimiter` to another character if \
@@ -84,7 +84,7 @@ impl Table<'_> {
     }
 
     /// Warns if the first column is read although it seems to number or identify the rows.
-    fn warn_of_ids(&mut self, names: Option<&StringRecord>, rows: &[&Row]) {
+    fn warn_of_ids(&mut self, names: Option<&StringRecord>, rows: &[&TableRow]) {
         let is_known = self.given.is_some_and(|vocabulary| !vocabulary.columns().is_empty());
         let Some(ids) = header::ids(names, rows).filter(|_| !is_known && self.columns.skipped == 0) else {
             return;
@@ -93,11 +93,11 @@ impl Table<'_> {
         let column = name.map_or("column 1".to_string(), |name| format!("column 1 (`{}`)", excerpt(name)));
         let key = name.map_or("1".to_string(), |name| format!("{name:?}"));
         self.reading.guesses.push(match (ids, name) {
-            (header::Ids::OfGroups, _) => format!(
+            (header::IdColumn::OfGroups, _) => format!(
                 "{column} recurs in several rows, but is read as the first token of each; to read the rows of each group as \
                  one sequence, set `data.group_by` = {key} and `data.column` to the column of its values"
             ),
-            (header::Ids::OfRows, _) => format!(
+            (header::IdColumn::OfRows, _) => format!(
                 "{column} {}, but is read as the first token of each sequence; to leave it out, set `data.ignore_columns` = \
                  [{key}]",
                 "has a different value in each row"
@@ -117,10 +117,10 @@ impl Table<'_> {
     /// Reads the first row as column names or as data, and finds the selected columns.
     fn read_first_of_fields(
         &mut self,
-        first: Row,
-        below: &[&Row],
+        first: TableRow,
+        below: &[&TableRow],
         (width, column): (usize, Option<usize>),
-        selection: &Selection,
+        selection: &FieldSelection,
     ) -> Result<Option<usize>> {
         let has_header = self.has_header(&first, below, column);
         let width = if has_header { width.max(first.1.len()) } else { width };
@@ -148,7 +148,7 @@ impl Table<'_> {
     }
 
     /// Returns the column by which the first line is judged: the only column of values, if it is known.
-    pub(super) fn column_to_judge(&self, selection: &Selection, first: &Row) -> Option<usize> {
+    pub(super) fn column_to_judge(&self, selection: &FieldSelection, first: &TableRow) -> Option<usize> {
         match &selection.values[..] {
             [Column::Number(number)] => Some(number - 1),
             [Column::Name(name)] => first.1.iter().position(|value| value == name),
@@ -157,7 +157,12 @@ impl Table<'_> {
     }
 
     /// Returns true if the first line holds names, according to the config or else to the lines below.
-    pub(super) fn has_header(&mut self, first: &Row, below: &[&Row], column: Option<usize>) -> bool {
+    pub(super) fn has_header(
+        &mut self,
+        first: &TableRow,
+        below: &[&TableRow],
+        column: Option<usize>,
+    ) -> bool {
         let names_column = match &self.chosen.selection {
             Some(selection) => selection.named().is_some(),
             None => self.config.column.name().is_some(),
@@ -211,7 +216,7 @@ impl Table<'_> {
     }
 
     /// Stores the names of a header, and finds the index and mask columns.
-    pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&Row], column: Option<usize>) {
+    pub(super) fn read_header(&mut self, names: &StringRecord, below: &[&TableRow], column: Option<usize>) {
         self.columns.names = names.iter().map(str::to_string).collect();
         if names.get(0).is_some_and(|name| name.starts_with('#')) && self.config.comment == Comment::Auto {
             self.reading.guesses.push(format!(
@@ -256,7 +261,7 @@ impl Table<'_> {
     }
 
     /// Returns the indices of the named columns in a header. Duplicate names are matched in order.
-    fn indices(&self, (line, header): &Row, names: &[String]) -> Result<Vec<usize>> {
+    fn indices(&self, (line, header): &TableRow, names: &[String]) -> Result<Vec<usize>> {
         let mut unmatched: HashMap<&str, Vec<usize>> = HashMap::new();
         (0..header.len()).rev().for_each(|index| unmatched.entry(&header[index]).or_default().push(index));
         let indices: Vec<_> = names.iter().map(|name| unmatched.get_mut(name.as_str())?.pop()).collect();
@@ -287,7 +292,7 @@ impl Table<'_> {
     }
 
     /// Returns the index of the column with this name in the first line.
-    pub(super) fn named_column(&self, first: &Row, key: &str, name: &str) -> Result<usize> {
+    pub(super) fn named_column(&self, first: &TableRow, key: &str, name: &str) -> Result<usize> {
         let mut indices =
             first.1.iter().enumerate().filter(|(_, value)| *value == name).map(|(index, _)| index);
         let index = indices.next();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::header::{self, FirstLine};
-use super::no_data::{self, Names};
+use super::no_data::{self, HeaderNames};
 use super::texts::TextSample;
-use super::{Line, Row, Table, delimiter, trimmed};
+use super::{Line, Table, TableRow, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
 use crate::data::excerpt::excerpt;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ fn rows<'t>(
     text: &'t str,
     delimiter: u8,
     quotes: bool,
-) -> impl Iterator<Item = Result<Row>> + 't {
+) -> impl Iterator<Item = Result<TableRow>> + 't {
     delimiter::records_with(text, delimiter, quotes).map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
@@ -42,13 +42,13 @@ impl Table<'_> {
         self.refuse_other_formats(text)?;
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
-        let is_blank = |row: &Result<Row>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
+        let is_blank = |row: &Result<TableRow>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
         let path = self.path().to_path_buf();
         let quotes = self.reads_quotes(text, delimiter)?;
         let mut rows = rows((&path, self.files.current), text, delimiter, quotes).skip_while(is_blank);
         let Some(mut first) = rows.next().transpose()? else { return Ok(()) };
-        let sample: Vec<Result<Row>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
-        let below: Vec<&Row> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
+        let sample: Vec<Result<TableRow>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
+        let below: Vec<&TableRow> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
         self.check_beginning(text, delimiter, (&first, &below, width))?;
         if delimiter != b' ' {
@@ -59,7 +59,7 @@ impl Table<'_> {
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
         let recur_together = no_data::names_recur_together(&names, &below);
-        let names = Names { first: &first, names: &names, recur_together };
+        let names = HeaderNames { first: &first, names: &names, recur_together };
         let lists = self.column_of_lists(&below, column);
         let column = match lists {
             Some(list) => {
@@ -94,7 +94,11 @@ impl Table<'_> {
     }
 
     /// Adds a row, of which a column is selected, or a column of lists.
-    fn push_delimited(&mut self, row: Row, (column, lists): (Option<usize>, Option<usize>)) -> Result<()> {
+    fn push_delimited(
+        &mut self,
+        row: TableRow,
+        (column, lists): (Option<usize>, Option<usize>),
+    ) -> Result<()> {
         self.reading.add(&row.1);
         let names = self.reading.header.as_ref().map_or(0, Vec::len);
         let is_complete = column.is_some() || self.chosen.fields.is_some();
@@ -107,7 +111,7 @@ impl Table<'_> {
     }
 
     /// Adds an empty name to a header that lacks the name of the row names.
-    fn name_row_names(&mut self, first: &mut Row, below: &[&Row], width: usize) {
+    fn name_row_names(&mut self, first: &mut TableRow, below: &[&TableRow], width: usize) {
         let Some(is_certain) = self.lacks_name_of_row_names(first, below, width) else { return };
         if !is_certain {
             self.reading.guesses.push(format!(
@@ -137,7 +141,7 @@ impl Table<'_> {
         &self,
         text: &str,
         delimiter: u8,
-        (first, below, width): (&Row, &[&Row], usize),
+        (first, below, width): (&TableRow, &[&TableRow], usize),
     ) -> Result<()> {
         self.refuse_comment(first, width)?;
         self.refuse_brackets(first, below)?;
@@ -148,7 +152,7 @@ impl Table<'_> {
     }
 
     /// Returns the index of the column that decides about the first line: the selected one, or the only column of values.
-    fn selected_column(&self, first: &Row) -> Result<Option<usize>> {
+    fn selected_column(&self, first: &TableRow) -> Result<Option<usize>> {
         let named = self.chosen.selection.as_ref().map_or_else(
             || self.config.column.name().map(|name| ("data.column", name.to_string())),
             |selection| selection.named().map(|(key, name)| (key, name.to_string())),
@@ -183,7 +187,7 @@ impl Table<'_> {
 
     /// Recognises a header as written by R, which lacks a name for the column of row names. Returns true if the line
     /// certainly holds names, and false if only its length suggests it; `None` for other lines.
-    fn lacks_name_of_row_names(&self, first: &Row, below: &[&Row], width: usize) -> Option<bool> {
+    fn lacks_name_of_row_names(&self, first: &TableRow, below: &[&TableRow], width: usize) -> Option<bool> {
         if first.1.len() + 1 != width
             || !header::is_index(below)
             || self.config.header == Header::Given(false)
@@ -200,7 +204,7 @@ impl Table<'_> {
     }
 
     /// Returns an error for a comment above the table if its number of values differs from the rows below.
-    fn refuse_comment(&self, (line, values): &Row, width: usize) -> Result<()> {
+    fn refuse_comment(&self, (line, values): &TableRow, width: usize) -> Result<()> {
         let is_comment = values.get(0).is_some_and(|value| value.starts_with('#'));
         let problem = "starts with `#` and differs from the lines below in its number of values; set `data.comment` = \"#\" to skip \
              comments";
@@ -237,7 +241,7 @@ impl Table<'_> {
     }
 
     /// Returns an error for a line of words above numbers only: a title, units or a comment.
-    fn refuse_words_above_numbers(&self, below: &[&Row], column: Option<usize>) -> Result<()> {
+    fn refuse_words_above_numbers(&self, below: &[&TableRow], column: Option<usize>) -> Result<()> {
         if self.given.is_none()
             && self.config.values == Values::Auto
             && let Some((line, word)) = header::words_above_numbers(below, column)
@@ -288,12 +292,12 @@ fn is_markdown_rule(line: &str) -> bool {
 }
 
 /// Returns the rows without their first value.
-fn shifted(rows: &[&Row]) -> Vec<Row> {
+fn shifted(rows: &[&TableRow]) -> Vec<TableRow> {
     rows.iter().map(|row| (row.0, row.1.iter().skip(1).collect())).collect()
 }
 
 /// Returns the most frequent number of values per line.
-fn usual_width(rows: &[&Row]) -> Option<usize> {
+fn usual_width(rows: &[&TableRow]) -> Option<usize> {
     let mut counts = BTreeMap::new();
     rows.iter().for_each(|(_, values)| *counts.entry(values.len()).or_insert(0) += 1);
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(width, _)| width)

@@ -3,7 +3,7 @@
 
 use csv::StringRecord;
 
-use super::{Row, Table, delimiter};
+use super::{Table, TableRow, delimiter};
 use crate::data::config::{Column, Values};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -92,12 +92,13 @@ fn has_escaped_delimiter(line: &str, delimiter: u8) -> bool {
 impl Table<'_> {
     /// Returns an error for lists in brackets, because the brackets would become part of the first and the last value.
     /// A selected column before the list is allowed.
-    pub(super) fn refuse_brackets(&self, first: &Row, below: &[&Row]) -> Result<()> {
+    pub(super) fn refuse_brackets(&self, first: &TableRow, below: &[&TableRow]) -> Result<()> {
         let named = || first.1.iter().position(|name| self.config.column.name() == Some(name));
         let column = self.numbered_column().or_else(named);
         let rows = || std::iter::once(first).chain(below.iter().copied());
-        let is_list =
-            |row: &&Row| list_begin(&row.1).is_some_and(|begin| column.is_none_or(|column| column >= begin));
+        let is_list = |row: &&TableRow| {
+            list_begin(&row.1).is_some_and(|begin| column.is_none_or(|column| column >= begin))
+        };
         let Some(list) = rows().find(is_list) else { return Ok(()) };
         if list_begin(&first.1) == Some(0) || are_lists(rows().map(|row| &row.1)) {
             let problem = "has a list in brackets, which would become part of its values; remove the \
@@ -109,7 +110,7 @@ impl Table<'_> {
 
     /// Returns an error for lines that are entirely enclosed in quotes, because each would be a single value with any
     /// delimiter. A selected column of phrases is allowed.
-    pub(super) fn refuse_quoted_rows(&self, text: &str, first: &Row, below: &[&Row]) -> Result<()> {
+    pub(super) fn refuse_quoted_rows(&self, text: &str, first: &TableRow, below: &[&TableRow]) -> Result<()> {
         // The first line may contain names, with or without quotes.
         let has_one_name = first.1.len() == 1;
         let is_plain = || text.lines().nth(first.0.number - 1).is_some_and(|line| !line.contains('"'));
@@ -168,7 +169,7 @@ impl Table<'_> {
     pub(super) fn refuse_quotes(
         &self,
         text: &str,
-        row: &Row,
+        row: &TableRow,
         delimiter: u8,
         column: Option<usize>,
     ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use csv::StringRecord;
 
 use super::texts::TextSample;
-use super::{Line, Row, Table, targets};
+use super::{Line, Table, TableRow, targets};
 use crate::data::config::{Column, DataConfig, Tokens};
 use crate::data::excerpt::{excerpt, listed};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::numbers::counted;
 
 /// The form of the sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FieldForm {
     /// Each row, or each group of rows.
     Values,
     /// The column from the first row to the last.
@@ -26,8 +26,8 @@ pub(super) enum Form {
 
 /// The columns that are read, as written in the config or found in the data.
 #[derive(Debug, Clone)]
-pub(super) struct Selection {
-    pub form: Form,
+pub(super) struct FieldSelection {
+    pub form: FieldForm,
     /// The columns with values, texts or sources; all columns if empty.
     pub values: Vec<Column>,
     /// The key that selects the values.
@@ -43,14 +43,14 @@ pub(super) struct Selection {
 /// The indices of the selected columns.
 #[derive(Debug, Clone)]
 pub(super) struct Fields {
-    pub form: Form,
+    pub form: FieldForm,
     pub values: Vec<usize>,
     pub group: Option<usize>,
     pub order: Option<usize>,
     pub target: Option<usize>,
 }
 
-impl Selection {
+impl FieldSelection {
     /// Returns the selection of a config; `None` if each row, or one column, is read as it is.
     pub fn of(config: &DataConfig) -> Option<Self> {
         let set = |column: &Column| Some(column.clone()).filter(Column::is_set);
@@ -58,15 +58,15 @@ impl Selection {
             (set(&config.group_by), set(&config.order_by), set(&config.target_column));
         let has_texts = config.tokens != Tokens::Auto;
         let form = match (target.is_some(), has_texts, &group, &order) {
-            (true, ..) => Form::Pairs,
-            (false, true, ..) => Form::Texts,
-            (false, false, None, Some(_)) if config.column.is_set() => Form::Stream,
-            _ => Form::Values,
+            (true, ..) => FieldForm::Pairs,
+            (false, true, ..) => FieldForm::Texts,
+            (false, false, None, Some(_)) if config.column.is_set() => FieldForm::Stream,
+            _ => FieldForm::Values,
         };
         let source = set(&config.source_column).or_else(|| set(&config.column));
         let values = source.map_or_else(|| config.columns.clone(), |column| vec![column]);
         let ignored = config.ignore_columns.clone();
-        let is_needed = form != Form::Values
+        let is_needed = form != FieldForm::Values
             || group.is_some()
             || order.is_some()
             || !config.columns.is_empty()
@@ -78,7 +78,7 @@ impl Selection {
     /// Iterates over all columns with the keys that select them.
     fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
         let values_key = match self.form {
-            Form::Pairs => "data.source_column",
+            FieldForm::Pairs => "data.source_column",
             _ => self.values_key,
         };
         let values = self.values.iter().map(move |column| (values_key, column));
@@ -126,7 +126,7 @@ impl Selection {
     pub fn resolve(
         &self,
         table: &Table<'_>,
-        names: Option<&Row>,
+        names: Option<&TableRow>,
         width: usize,
         skipped: usize,
     ) -> Result<Fields> {
@@ -181,7 +181,7 @@ impl Selection {
     }
 
     /// Checks that there is something to read, and that texts are in one column.
-    fn check(&self, fields: &Fields, names: Option<&Row>) -> Result<()> {
+    fn check(&self, fields: &Fields, names: Option<&TableRow>) -> Result<()> {
         let names = |indices: &[usize]| match names {
             Some((_, names)) => listed(indices.iter().filter_map(|&index| names.get(index))),
             None => Column::list(&indices.iter().map(|index| Column::Number(index + 1)).collect::<Vec<_>>()),
@@ -192,7 +192,7 @@ impl Selection {
                 Column::list(&self.ignored),
                 "leaves no column to read; remove a column from it",
             )),
-            (Form::Texts, [_, _, ..]) => Err(Error::key(
+            (FieldForm::Texts, [_, _, ..]) => Err(Error::key(
                 "data.column",
                 "\"\"",
                 format!(
@@ -200,7 +200,7 @@ impl Selection {
                     names(&fields.values)
                 ),
             )),
-            (Form::Values, [_, _, ..]) if fields.group.is_some() && self.values.is_empty() => {
+            (FieldForm::Values, [_, _, ..]) if fields.group.is_some() && self.values.is_empty() => {
                 Err(Error::key(
                     "data.column",
                     "\"\"",
@@ -227,8 +227,8 @@ impl Fields {
         self.values.contains(&index) || [self.group, self.order, self.target].contains(&Some(index))
     }
 
-    /// Returns the indices of the fields in a row of the [names](Selection::names) of a selection.
-    pub fn of_objects(selection: &Selection) -> Self {
+    /// Returns the indices of the fields in a row of the [names](FieldSelection::names) of a selection.
+    pub fn of_objects(selection: &FieldSelection) -> Self {
         let mut next = selection.values.len()..;
         let mut index = |column: &Option<Column>| column.as_ref().and_then(|_| next.next());
         let (group, order) = (index(&selection.group), index(&selection.order));
@@ -241,7 +241,7 @@ impl Table<'_> {
     /// Returns the fields to read from JSON objects, if some are selected.
     ///
     /// # Errors
-    /// Returns the errors of [`Selection::names`].
+    /// Returns the errors of [`FieldSelection::names`].
     pub(super) fn fields_of_objects(&mut self) -> Result<Option<Arc<Fields>>> {
         // A column of one value per object is read as it is, with its checks.
         if let (None, Some(selection)) = (&self.chosen.fields, &self.chosen.selection) {
@@ -264,7 +264,7 @@ impl Table<'_> {
     }
 
     /// Adds the selected fields of a row.
-    pub(super) fn push_fields(&mut self, (line, row): &Row, fields: &Fields) -> Result<()> {
+    pub(super) fn push_fields(&mut self, (line, row): &TableRow, fields: &Fields) -> Result<()> {
         self.check_masks(*line, row)?;
         let value = |index: usize| match row.get(index).filter(|value| !value.is_empty()) {
             Some(value) => Ok(value),
@@ -274,8 +274,9 @@ impl Table<'_> {
             )),
         };
         match fields.form {
-            Form::Texts => {
-                if row.len() > 1 && self.chosen.selection.as_ref().is_some_and(Selection::is_unselective) {
+            FieldForm::Texts => {
+                if row.len() > 1 && self.chosen.selection.as_ref().is_some_and(FieldSelection::is_unselective)
+                {
                     let problem = format!(
                         "has {}, but each line must be one text; write the text in double quotes, or set \
                          `data.delimiter` to a character that no text contains",
@@ -291,12 +292,12 @@ impl Table<'_> {
                 }
                 Ok(())
             }
-            Form::Pairs => {
+            FieldForm::Pairs => {
                 let (source, target) = (value(fields.values[0])?, value(fields.target.unwrap_or_default())?);
                 self.chosen.texts.push(TextSample::of_pair(*line, source, target));
                 Ok(())
             }
-            Form::Values | Form::Stream if fields.group.or(fields.order).is_none() => {
+            FieldForm::Values | FieldForm::Stream if fields.group.or(fields.order).is_none() => {
                 let values = fields.values.iter().map(|&index| row.get(index).unwrap_or_default());
                 // The values of a row without groups may end early.
                 let values = super::trimmed(values.collect());
@@ -304,7 +305,7 @@ impl Table<'_> {
                 self.reading.gaps.empty += usize::from(values.is_empty() && !row.is_empty());
                 self.push(&(*line, values), None)
             }
-            Form::Values | Form::Stream => {
+            FieldForm::Values | FieldForm::Stream => {
                 let values = fields.values.iter().map(|&index| value(index)).collect::<Result<_>>()?;
                 let key = fields.group.map(value).transpose()?.unwrap_or_default().to_string();
                 let order = fields.order.map(value).transpose()?.map(str::to_string);

@@ -7,8 +7,8 @@ use std::ops::Range;
 use jiff::civil::{Date, DateTime};
 use jiff::{Timestamp, fmt::strtime};
 
-use super::fields::{Fields, Form};
-use super::{Line, Row, Table};
+use super::fields::{FieldForm, Fields};
+use super::{Line, Table, TableRow};
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::NumberFormat;
 use crate::error::{Error, Result};
@@ -32,25 +32,25 @@ const TIMES: [&str; 6] = ["", " %H:%M:%S%.f", " %H:%M", " %I:%M:%S %p", " %I:%M 
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     indices: HashMap<String, usize>,
-    groups: Vec<Vec<Entry>>,
+    groups: Vec<Vec<GroupEntry>>,
 }
 
 /// A row of a group.
 #[derive(Debug)]
-struct Entry {
+struct GroupEntry {
     /// The value of the column that orders the rows.
     order: Option<String>,
-    row: Row,
+    row: TableRow,
 }
 
 impl Groups {
-    pub fn add(&mut self, key: String, order: Option<String>, row: Row) {
+    pub fn add(&mut self, key: String, order: Option<String>, row: TableRow) {
         let next = self.groups.len();
         let index = *self.indices.entry(key).or_insert(next);
         if index == next {
             self.groups.push(Vec::new());
         }
-        self.groups[index].push(Entry { order, row });
+        self.groups[index].push(GroupEntry { order, row });
     }
 }
 
@@ -66,12 +66,12 @@ impl Table<'_> {
         };
         for group in groups {
             let line = group.first().map_or(self.line(1), |entry| entry.row.0);
-            if fields.form == Form::Stream {
+            if fields.form == FieldForm::Stream {
                 group.iter().try_for_each(|entry| self.push(&entry.row, Some(0)))?;
             } else {
                 let start = self.ids.len();
                 // Each row is added by itself, so that an error names its line.
-                for Entry { row, .. } in &group {
+                for GroupEntry { row, .. } in &group {
                     self.push(row, None)?;
                 }
                 self.join_rows(line, start);
@@ -88,8 +88,8 @@ impl Table<'_> {
     }
 
     /// Orders the rows of each group; rows with equal values keep their order.
-    fn ordered(&mut self, groups: Vec<Vec<Entry>>, fields: &Fields) -> Result<Vec<Vec<Entry>>> {
-        let entries: Vec<&Entry> = groups.iter().flatten().collect();
+    fn ordered(&mut self, groups: Vec<Vec<GroupEntry>>, fields: &Fields) -> Result<Vec<Vec<GroupEntry>>> {
+        let entries: Vec<&GroupEntry> = groups.iter().flatten().collect();
         let values: Vec<&str> = entries.iter().filter_map(|entry| entry.order.as_deref()).collect();
         let place =
             |index: usize| format!("`{}` in {}", excerpt(values[index]), self.shown(entries[index].row.0));
@@ -100,7 +100,7 @@ impl Table<'_> {
         self.reading.guesses.extend(points.map(|value| points_of_thousands(&column, value)));
         let mut ranks = moments.ranks().into_iter();
         let sorted = groups.into_iter().map(|group| {
-            let mut keyed: Vec<(usize, Entry)> =
+            let mut keyed: Vec<(usize, GroupEntry)> =
                 group.into_iter().map(|entry| (ranks.next().unwrap_or_default(), entry)).collect();
             keyed.sort_by_key(|(rank, _)| *rank);
             keyed.into_iter().map(|(_, entry)| entry).collect()

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 use csv::StringRecord;
 
-use super::{Line, Row};
+use super::{Line, TableRow};
 
 /// The fraction of unique values in a column below which a value of the first line is expected to recur.
 const MAX_UNIQUE: f64 = 0.05;
@@ -39,7 +39,7 @@ pub(super) enum FirstLine {
 }
 
 /// Compares the first line with those below it. `column` is the selected column, if there is one.
-pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
+pub(super) fn judge(first: &StringRecord, below: &[&TableRow], column: Option<usize>) -> FirstLine {
     match by_rules(first, below, column) {
         FirstLine::Data if has_new_words(first, below) => FirstLine::NewWords,
         judged => judged,
@@ -48,7 +48,7 @@ pub(super) fn judge(first: &StringRecord, below: &[&Row], column: Option<usize>)
 
 /// Returns true if at least half of the first line's words are missing from their columns. Only columns in which few
 /// values occur once are considered.
-fn has_new_words(first: &StringRecord, below: &[&Row]) -> bool {
+fn has_new_words(first: &StringRecord, below: &[&TableRow]) -> bool {
     let words = first.iter().enumerate().filter(|&(_, value)| kind(value) == ValueKind::Word);
     let recurring: Vec<(usize, &str)> =
         words.filter(|&(column, _)| is_expected_to_recur(below, column)).collect();
@@ -57,7 +57,7 @@ fn has_new_words(first: &StringRecord, below: &[&Row]) -> bool {
     new > 0 && 2 * new >= recurring.len()
 }
 
-fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> FirstLine {
+fn by_rules(first: &StringRecord, below: &[&TableRow], column: Option<usize>) -> FirstLine {
     let all: Vec<usize> = (0..first.len()).collect();
     if below.is_empty() {
         return FirstLine::Data;
@@ -93,7 +93,7 @@ fn by_rules(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Firs
 /// Judges a first line that counts from 0 or 1, as pandas numbers unnamed columns. The name of an index column may
 /// precede the numbers. The line is a header above an unnamed index, probably a header above words only, and possibly a
 /// header above numbers that rarely count up.
-fn by_counting(first: &StringRecord, below: &[&Row], column: Option<usize>) -> Option<FirstLine> {
+fn by_counting(first: &StringRecord, below: &[&TableRow], column: Option<usize>) -> Option<FirstLine> {
     /// The minimum number of numbers. Fewer may count up by chance.
     const MIN_NUMBERS: usize = 3;
     let is_unnamed = first.get(0) == Some("");
@@ -134,7 +134,7 @@ fn by_counting(first: &StringRecord, below: &[&Row], column: Option<usize>) -> O
 /// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
 /// Each number must be far outside the range, or the values of its column must recur. The numbers must also rise or
 /// fall like years, or be next to a word that does not recur in its column.
-fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
+fn is_unlike(first: &StringRecord, below: &[&TableRow]) -> bool {
     let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
     let is_outside = |(column, value): (usize, &str)| {
         let filled: Vec<&str> =
@@ -162,7 +162,7 @@ fn is_unlike(first: &StringRecord, below: &[&Row]) -> bool {
 
 /// Returns true for a line of at least three numbers that count up by one, such as years, if none of them occurs in its
 /// column and hardly any line below counts up too.
-fn counts_unlike_columns(first: &StringRecord, below: &[&Row]) -> bool {
+fn counts_unlike_columns(first: &StringRecord, below: &[&TableRow]) -> bool {
     const MIN_NUMBERS: usize = 3;
     let counts = |line: &StringRecord| {
         let numbers: Option<Vec<i64>> = line.iter().map(|value| value.parse().ok()).collect();
@@ -177,7 +177,7 @@ fn counts_unlike_columns(first: &StringRecord, below: &[&Row]) -> bool {
 }
 
 /// Returns true if a word of the first line is above numbers only.
-pub(super) fn names_numbers(first: &StringRecord, below: &[&Row]) -> bool {
+pub(super) fn names_numbers(first: &StringRecord, below: &[&TableRow]) -> bool {
     (0..first.len()).any(|column| by_kind(first, below, &[column]) == FirstLine::Names)
 }
 
@@ -205,11 +205,11 @@ pub(super) fn kind(value: &str) -> ValueKind {
 }
 
 /// Iterates over the values of a column.
-fn values<'a>(below: &'a [&Row], column: usize) -> impl Iterator<Item = &'a str> {
+fn values<'a>(below: &'a [&TableRow], column: usize) -> impl Iterator<Item = &'a str> {
     below.iter().filter_map(move |row| row.1.get(column))
 }
 
-fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
+fn by_kind(first: &StringRecord, below: &[&TableRow], columns: &[usize]) -> FirstLine {
     let (mut has_names, mut has_data, mut is_above_words) = (false, false, false);
     for &column in columns {
         let kinds: Vec<_> =
@@ -234,7 +234,7 @@ fn by_kind(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine
     }
 }
 
-fn by_recurrence(first: &StringRecord, below: &[&Row], columns: &[usize]) -> FirstLine {
+fn by_recurrence(first: &StringRecord, below: &[&TableRow], columns: &[usize]) -> FirstLine {
     let mut unique = HashSet::new();
     if recurs_below(first, below, columns) || filled(first, columns).any(|name| !unique.insert(name)) {
         return FirstLine::Data;
@@ -252,7 +252,7 @@ fn filled<'l>(line: &'l StringRecord, columns: &'l [usize]) -> impl Iterator<Ite
 
 /// Returns true if a value of a line recurs in another line: in the same column if only one is considered, or else
 /// anywhere.
-fn recurs_below(line: &StringRecord, below: &[&Row], columns: &[usize]) -> bool {
+fn recurs_below(line: &StringRecord, below: &[&TableRow], columns: &[usize]) -> bool {
     let recurs = |name: &str| {
         below.iter().any(|row| match columns {
             &[column] => row.1.get(column) == Some(name),
@@ -264,7 +264,7 @@ fn recurs_below(line: &StringRecord, below: &[&Row], columns: &[usize]) -> bool 
 
 /// Returns true if the line below a header may hold units or further names: its values recur in no other line, although
 /// the other values of its columns recur or are numbers. Names may recur within the line.
-pub(super) fn may_be_names(line: &StringRecord, below: &[&Row], column: Option<usize>) -> bool {
+pub(super) fn may_be_names(line: &StringRecord, below: &[&TableRow], column: Option<usize>) -> bool {
     let columns: Vec<usize> = column.map_or((0..line.len()).collect(), |column| vec![column]);
     let is_unlike_others = || match by_kind(line, below, &columns) {
         FirstLine::Names => below.len() >= MIN_NUMERIC_ROWS,
@@ -276,7 +276,7 @@ pub(super) fn may_be_names(line: &StringRecord, below: &[&Row], column: Option<u
 }
 
 /// Returns true if hardly any value of a column occurs only once, so that the value in the first line should recur.
-pub(super) fn is_expected_to_recur(below: &[&Row], column: usize) -> bool {
+pub(super) fn is_expected_to_recur(below: &[&TableRow], column: usize) -> bool {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     values(below, column).for_each(|value| *counts.entry(value).or_default() += 1);
     let all: usize = counts.values().sum();
@@ -286,13 +286,13 @@ pub(super) fn is_expected_to_recur(below: &[&Row], column: usize) -> bool {
 
 /// Returns true if the first column has no name and is an index as written by pandas. The values of an index are
 /// unique, or count up and restart. Rows may have been shuffled, dropped or joined.
-pub(super) fn has_index(names: &StringRecord, below: &[&Row]) -> bool {
+pub(super) fn has_index(names: &StringRecord, below: &[&TableRow]) -> bool {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
     names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_and_restarts(below))
 }
 
 /// Returns true if the first column counts rows. The count may restart where another table was joined.
-fn counts_and_restarts(below: &[&Row]) -> bool {
+fn counts_and_restarts(below: &[&TableRow]) -> bool {
     let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
     numbers.filter(|numbers| numbers.len() >= MIN_NUMERIC_ROWS).is_some_and(|numbers| {
         numbers.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == numbers[0])
@@ -301,7 +301,7 @@ fn counts_and_restarts(below: &[&Row]) -> bool {
 }
 
 /// Returns true if the first column can be an index of the rows: unique names or integers.
-pub(super) fn is_index(below: &[&Row]) -> bool {
+pub(super) fn is_index(below: &[&TableRow]) -> bool {
     let mut seen = HashSet::new();
     let is_label = |value: &str| kind(value) == ValueKind::Word || value.parse::<i64>().is_ok();
     below.len() > 1
@@ -310,7 +310,7 @@ pub(super) fn is_index(below: &[&Row]) -> bool {
 
 /// A first column that does not belong to the sequences of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ids {
+pub(super) enum IdColumn {
     /// It numbers or identifies the rows.
     OfRows,
     /// It identifies groups of rows.
@@ -318,7 +318,7 @@ pub(super) enum Ids {
 }
 
 /// Recognises a first column that numbers or identifies rows, or groups of rows: by its name, or by its values.
-pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
+pub(super) fn ids(names: Option<&StringRecord>, below: &[&TableRow]) -> Option<IdColumn> {
     let all_have = |count: usize| below.iter().all(|row| row.1.len() >= count);
     if below.len() < MIN_NUMERIC_ROWS || !all_have(2) {
         return None;
@@ -326,7 +326,7 @@ pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
     let Some(names) = names else {
         let counts = |start: i64| values(below, 0).zip(start..).all(|(value, row)| value.parse() == Ok(row));
         let has_ids = below.len() >= MIN_ROWS && all_have(3) && (counts(0) || counts(1));
-        return has_ids.then_some(Ids::OfRows).or_else(|| ids_by_values(below));
+        return has_ids.then_some(IdColumn::OfRows).or_else(|| ids_by_values(below));
     };
     let name = names.get(0).unwrap_or_default().to_ascii_lowercase();
     let identifies = ["id", "idx", "index", "key", "no", "nr", "number", "row", "uid", "uuid"]
@@ -335,15 +335,15 @@ pub(super) fn ids(names: Option<&StringRecord>, below: &[&Row]) -> Option<Ids> {
     let different = values(below, 0).collect::<HashSet<_>>().len();
     match different == below.len() {
         _ if !identifies => ids_by_values(below),
-        true => all_have(3).then_some(Ids::OfRows),
+        true => all_have(3).then_some(IdColumn::OfRows),
         // Values that recur are groups if there are many of them.
-        false => (different >= MIN_NUMERIC_ROWS).then_some(Ids::OfGroups),
+        false => (different >= MIN_NUMERIC_ROWS).then_some(IdColumn::OfGroups),
     }
 }
 
 /// Recognises a first column by its values: words or dates that differ in each row, although the values of all other
 /// columns recur; or values that name a block of rows each and occur in no other column.
-fn ids_by_values(below: &[&Row]) -> Option<Ids> {
+fn ids_by_values(below: &[&TableRow]) -> Option<IdColumn> {
     let width = below.iter().map(|row| row.1.len()).min().filter(|&width| width > 2)?;
     if below.len() < MIN_ROWS || !(1..width).all(|column| is_expected_to_recur(below, column)) {
         return None;
@@ -352,20 +352,23 @@ fn ids_by_values(below: &[&Row]) -> Option<Ids> {
     let different = first.iter().collect::<HashSet<_>>();
     if different.len() == below.len() {
         let are_numbers = first.iter().any(|value| value.parse::<f64>().is_ok());
-        return (!are_numbers).then_some(Ids::OfRows);
+        return (!are_numbers).then_some(IdColumn::OfRows);
     }
     let blocks = first.chunk_by(|value, next| value == next).count();
     let others: HashSet<&str> = below.iter().flat_map(|row| row.1.iter().skip(1)).collect();
     let is_apart = !different.iter().any(|value| others.contains(**value));
-    (blocks == different.len() && blocks >= MIN_NUMERIC_ROWS && is_apart).then_some(Ids::OfGroups)
+    (blocks == different.len() && blocks >= MIN_NUMERIC_ROWS && is_apart).then_some(IdColumn::OfGroups)
 }
 
 /// Returns the line and the first word of a row of words near the beginning, above numbers only: units, a comment or a second
 /// header. Considers the given column, or all columns.
-pub(super) fn words_above_numbers<'r>(below: &[&'r Row], column: Option<usize>) -> Option<(Line, &'r str)> {
+pub(super) fn words_above_numbers<'r>(
+    below: &[&'r TableRow],
+    column: Option<usize>,
+) -> Option<(Line, &'r str)> {
     /// The maximum number of rows between a header and the data.
     const MAX_TITLES: usize = 3;
-    let has_words = |row: &&&Row| match column {
+    let has_words = |row: &&&TableRow| match column {
         Some(column) => row.1.get(column).is_some_and(|value| kind(value) == ValueKind::Word),
         None => row.1.iter().any(|value| kind(value) == ValueKind::Word),
     };

@@ -109,14 +109,14 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 
 /// The layout of a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum JsonLayout {
     /// One array.
     Array,
     /// A value in each line.
     Lines,
 }
 
-impl Layout {
+impl JsonLayout {
     /// Returns the layout of a table with this extension, or `None` if it is CSV. A table with the extension of a text
     /// is JSON if it parses as an array, or if each line parses and the first one is an array or an object.
     pub(super) fn of(text: &str, extension: &str) -> Option<Self> {
@@ -124,12 +124,12 @@ impl Layout {
         let is_json = |line: &str| line.trim().is_empty() || serde_json::from_str::<IgnoredAny>(line).is_ok();
         match extension {
             "csv" | "tsv" => None,
-            "jsonl" | "ndjson" => Some(Layout::Lines),
-            "json" if is_lines(text) => Some(Layout::Lines),
-            "json" => Some(Layout::Array),
+            "jsonl" | "ndjson" => Some(JsonLayout::Lines),
+            "json" if is_lines(text) => Some(JsonLayout::Lines),
+            "json" => Some(JsonLayout::Array),
             _ if !text.trim_start().starts_with(['[', '{']) => None,
-            _ if is_array() => Some(Layout::Array),
-            _ => text.lines().all(is_json).then_some(Layout::Lines),
+            _ if is_array() => Some(JsonLayout::Array),
+            _ => text.lines().all(is_json).then_some(JsonLayout::Lines),
         }
     }
 }
@@ -188,7 +188,7 @@ pub(super) fn elements<'t>(
 }
 
 /// The values of a row as text.
-pub(super) struct Values {
+pub(super) struct JsonValues {
     pub row: StringRecord,
     /// True for a single value, false for a sequence.
     pub is_one: bool,
@@ -223,7 +223,7 @@ fn field_names<'v>(fields: impl Iterator<Item = (&'v String, &'v Value)>) -> Str
 }
 
 /// Returns the values of a sequence, or a single value. An object is read at its member `name`.
-pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String> {
+pub(super) fn values(value: Value, name: Option<&str>) -> Result<JsonValues, String> {
     let value = match (value, name) {
         (Value::Object(mut members), Some(name)) => {
             let read = members.remove(name);
@@ -248,11 +248,11 @@ pub(super) fn values(value: Value, name: Option<&str>) -> Result<Values, String>
                 return Err("ends in null, which is not a value; remove it".into());
             }
             let row = trimmed(elements.iter().map(text).collect::<Result<_, _>>()?);
-            Ok(Values { row, is_one: false, literals: elements.iter().filter_map(Literal::of).collect() })
+            Ok(JsonValues { row, is_one: false, literals: elements.iter().filter_map(Literal::of).collect() })
         }
         value => {
             let row = [text(&value)?].into_iter().collect();
-            Ok(Values { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
+            Ok(JsonValues { row, is_one: true, literals: Literal::of(&value).into_iter().collect() })
         }
     }
 }

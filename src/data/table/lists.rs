@@ -2,7 +2,7 @@
 
 use csv::StringRecord;
 
-use super::{Row, Table};
+use super::{Table, TableRow};
 use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -21,7 +21,7 @@ fn integers(cell: &str) -> Option<StringRecord> {
 
 impl Table<'_> {
     /// Returns the selected column if each of its cells holds a sequence of integers.
-    pub(super) fn column_of_lists(&self, below: &[&Row], column: Option<usize>) -> Option<usize> {
+    pub(super) fn column_of_lists(&self, below: &[&TableRow], column: Option<usize>) -> Option<usize> {
         let is_possible =
             self.chosen.selection.is_none() && self.config.values != Values::Symbols && self.config.bins == 0;
         let column = column.filter(|_| is_possible)?;
@@ -34,7 +34,12 @@ impl Table<'_> {
     }
 
     /// Reads the first row as column names, or as a row with a list in this column.
-    pub(super) fn read_first_of_lists(&mut self, first: &Row, below: &[&Row], column: usize) -> Result<()> {
+    pub(super) fn read_first_of_lists(
+        &mut self,
+        first: &TableRow,
+        below: &[&TableRow],
+        column: usize,
+    ) -> Result<()> {
         if self.has_header(first, below, Some(column)) {
             self.read_header(&first.1, below, Some(column));
         } else {
@@ -52,7 +57,7 @@ impl Table<'_> {
     }
 
     /// Adds the integers of a cell as a sequence.
-    pub(super) fn push_list(&mut self, (line, row): &Row, column: usize) -> Result<()> {
+    pub(super) fn push_list(&mut self, (line, row): &TableRow, column: usize) -> Result<()> {
         let cell = row.get(column).unwrap_or_default();
         match integers(cell) {
             Some(values) => self.push(&(*line, values), None),

@@ -49,11 +49,11 @@ use std::sync::Arc;
 use csv::StringRecord;
 
 use self::chat::ChatTemplate;
-use self::fields::{Fields, Form as FieldForm, Selection};
+use self::fields::{FieldForm, FieldSelection, Fields};
 use self::files::{Files, Line};
 pub(super) use self::form::{Elements, Form};
 use self::groups::Groups;
-use self::json::Layout;
+use self::json::JsonLayout;
 use self::texts::TextSample;
 use self::values::Encoder;
 use super::config::{Column, Comment, DataConfig, Delimiter, Source, Values};
@@ -81,7 +81,7 @@ pub(super) fn load_pairs(config: &DataConfig, given: Option<&Vocabulary>) -> Res
 }
 
 fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Result<Dataset> {
-    let selection = Selection::of(config);
+    let selection = FieldSelection::of(config);
     // Texts between end tokens are the texts of a table.
     let reads_texts = |vocabulary: &Vocabulary| config.reads_texts() || vocabulary.is_of_texts();
     if let Some(vocabulary) =
@@ -137,7 +137,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
 }
 
 /// The line in which a row begins, and the values of the row.
-type Row = (Line, StringRecord);
+type TableRow = (Line, StringRecord);
 
 /// Removes empty values at the end of a row. Some programs pad lines to the same length with them.
 fn trimmed(mut values: StringRecord) -> StringRecord {
@@ -172,7 +172,7 @@ struct Table<'a> {
 #[derive(Default)]
 struct Chosen {
     /// The columns of the config, and their indices in the current file.
-    selection: Option<Selection>,
+    selection: Option<FieldSelection>,
     fields: Option<Arc<Fields>>,
     /// The rows of each group.
     groups: Groups,
@@ -236,11 +236,11 @@ impl<'a> Table<'a> {
             let problem = format!("is {format}, not a table; download or export the table itself");
             return Err(Error::file(path, problem));
         }
-        let layout = Layout::of(&text, &self.extension());
+        let layout = JsonLayout::of(&text, &self.extension());
         self.reading.format = if layout.is_some() { "json" } else { "csv" };
         match layout {
-            Some(Layout::Array) => self.read_json(json::elements(&path, &text)?),
-            Some(Layout::Lines) => self.read_json(json::lines(&path, &text)),
+            Some(JsonLayout::Array) => self.read_json(json::elements(&path, &text)?),
+            Some(JsonLayout::Lines) => self.read_json(json::lines(&path, &text)),
             None if self.reads_lines() => {
                 self.reading.format = "lines";
                 // A line of text may begin with any character.
@@ -261,7 +261,7 @@ impl<'a> Table<'a> {
     fn reads_lines(&self) -> bool {
         let is_csv = ["csv", "tsv"].contains(&&*self.extension()) || self.config.delimiter != Delimiter::Auto;
         let all_columns =
-            |selection: &Selection| selection.form == FieldForm::Texts && selection.is_unselective();
+            |selection: &FieldSelection| selection.form == FieldForm::Texts && selection.is_unselective();
         !is_csv && self.chosen.selection.as_ref().is_some_and(all_columns)
     }
 
@@ -284,7 +284,7 @@ impl<'a> Table<'a> {
     }
 
     /// Adds a row as a sequence, or only its value at `column`, counted from 0.
-    fn push(&mut self, (line, values): &Row, column: Option<usize>) -> Result<()> {
+    fn push(&mut self, (line, values): &TableRow, column: Option<usize>) -> Result<()> {
         let is_value = column.is_some();
         if *self.is_stream.get_or_insert(is_value) != is_value {
             let problem = if is_value {

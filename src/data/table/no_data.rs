@@ -7,7 +7,7 @@ use csv::StringRecord;
 
 use super::comments::unquoted_lines;
 use super::header::{self, ValueKind, kind};
-use super::{Row, Table, delimiter, enclosed};
+use super::{Table, TableRow, delimiter, enclosed};
 use crate::data::config::Header;
 use crate::data::excerpt::excerpt;
 use crate::data::reading::{Gaps, TableReading};
@@ -19,8 +19,8 @@ use crate::numbers::counted;
 const MIN_ROWS_PER_HEADER: usize = 20;
 
 /// The names in the first line of a table, to which each row is compared.
-pub(super) struct Names<'a> {
-    pub(super) first: &'a Row,
+pub(super) struct HeaderNames<'a> {
+    pub(super) first: &'a TableRow,
     pub(super) names: &'a [&'a str],
     /// True if every row that contains one of the names repeats all of them.
     pub(super) recur_together: bool,
@@ -28,7 +28,7 @@ pub(super) struct Names<'a> {
 
 /// The form in which a row repeats the names of the first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum RepeatedHeader {
     /// The same names, except for the case of letters.
     Same,
     /// The names in another order, or among others.
@@ -37,8 +37,8 @@ pub(super) enum Repeat {
     Appended,
 }
 
-impl Repeat {
-    /// Returns the form in which a row repeats these names. Names that are not all words are never repeated.
+impl RepeatedHeader {
+    /// Returns the form in which a row repeats these names. HeaderNames that are not all words are never repeated.
     fn of(row: &StringRecord, names: &[&str]) -> Option<Self> {
         let is_one = names.len() == 1;
         let is_same = |value: &str, name: &str| value == name || !is_one && value.eq_ignore_ascii_case(name);
@@ -48,10 +48,12 @@ impl Repeat {
             || row.iter().skip(before + 1).zip(&names[1..]).all(|(value, name)| is_same(value, name));
         let begins = row.get(before).zip(names.first());
         let repeat = match begins {
-            Some((value, name)) if before == 0 && is_same(value, name) && are_last() => Repeat::Same,
+            Some((value, name)) if before == 0 && is_same(value, name) && are_last() => RepeatedHeader::Same,
             _ if is_one => return None,
-            _ if names.iter().all(|name| row.iter().any(|value| is_same(value, name))) => Repeat::Changed,
-            Some((value, name)) if value.ends_with(name) && are_last() => Repeat::Appended,
+            _ if names.iter().all(|name| row.iter().any(|value| is_same(value, name))) => {
+                RepeatedHeader::Changed
+            }
+            Some((value, name)) if value.ends_with(name) && are_last() => RepeatedHeader::Appended,
             _ => return None,
         };
         are_words().then_some(repeat)
@@ -59,16 +61,16 @@ impl Repeat {
 }
 
 /// Returns true if every row that contains one of the names repeats all of them.
-pub(super) fn names_recur_together(names: &[&str], below: &[&Row]) -> bool {
+pub(super) fn names_recur_together(names: &[&str], below: &[&TableRow]) -> bool {
     let lower: HashSet<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-    let has_one = |row: &Row| row.1.iter().any(|value| lower.contains(&value.to_ascii_lowercase()));
+    let has_one = |row: &TableRow| row.1.iter().any(|value| lower.contains(&value.to_ascii_lowercase()));
     names.iter().all(|name| kind(name) == ValueKind::Word)
-        && below.iter().all(|row| !has_one(row) || Repeat::of(&row.1, names).is_some())
+        && below.iter().all(|row| !has_one(row) || RepeatedHeader::of(&row.1, names).is_some())
 }
 
 impl Table<'_> {
     /// Returns an error for lines near the beginning that are not data: a rule below the header, or a repeated header.
-    pub(super) fn refuse_beginning(&self, first: &Row, below: &[&Row]) -> Result<()> {
+    pub(super) fn refuse_beginning(&self, first: &TableRow, below: &[&TableRow]) -> Result<()> {
         let is_dashes = |value: &str| !value.is_empty() && value.chars().all(|it| "-+=".contains(it));
         if let Some((rule, others)) = below.split_first()
             && !rule.1.is_empty()
@@ -80,18 +82,18 @@ impl Table<'_> {
             );
         }
         let names: Vec<&str> = first.1.iter().collect();
-        let again = || below.iter().filter_map(|row| Some((row, Repeat::of(&row.1, &names)?)));
+        let again = || below.iter().filter_map(|row| Some((row, RepeatedHeader::of(&row.1, &names)?)));
         let is_rare = (1..=below.len() / MIN_ROWS_PER_HEADER).contains(&again().count());
         // Rare words can occur together by chance.
         let is_sure = || {
-            let is_same = again().all(|(_, repeat)| repeat == Repeat::Same);
+            let is_same = again().all(|(_, repeat)| repeat == RepeatedHeader::Same);
             is_same || (0..names.len()).any(|column| header::is_expected_to_recur(below, column))
         };
         if self.config.header == Header::Given(false) || self.continues_headed_files(first) {
             return Ok(());
         }
-        let others: Vec<&Row> =
-            below.iter().copied().filter(|row| Repeat::of(&row.1, &names).is_none()).collect();
+        let others: Vec<&TableRow> =
+            below.iter().copied().filter(|row| RepeatedHeader::of(&row.1, &names).is_none()).collect();
         if header::names_numbers(&first.1, &others)
             && let Some((row, repeat)) = again().next()
         {
@@ -105,14 +107,14 @@ impl Table<'_> {
     }
 
     /// Returns true if an earlier file has a header and this file does not, so that its first line is data.
-    fn continues_headed_files(&self, first: &Row) -> bool {
+    fn continues_headed_files(&self, first: &TableRow) -> bool {
         let has_all =
             |names: &Vec<String>| names.iter().all(|name| first.1.iter().any(|value| value == name));
         self.reading.header.as_ref().is_some_and(|names| !has_all(names))
     }
 
     /// Returns an error for a title: a single value above rows that all have the same number of values.
-    pub(super) fn refuse_title(&self, first: &Row, below: &[&Row]) -> Result<()> {
+    pub(super) fn refuse_title(&self, first: &TableRow, below: &[&TableRow]) -> Result<()> {
         /// The minimum number of rows. Fewer rows may have the same number of values by chance.
         const MIN_ROWS: usize = 5;
         let mut widths = below.iter().map(|row| row.1.len()).filter(|&width| width > 0);
@@ -139,7 +141,7 @@ impl Table<'_> {
 
     /// Returns an error for a row that is not data: a footer that counts rows, or the header of a joined file. If the
     /// names only recur together, that header may differ from the first line.
-    pub(super) fn refuse_row(&self, row: &Row, width: usize, names: &Names<'_>) -> Result<()> {
+    pub(super) fn refuse_row(&self, row: &TableRow, width: usize, names: &HeaderNames<'_>) -> Result<()> {
         let counts_rows = |value: &str| {
             let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')'));
             inner
@@ -156,14 +158,14 @@ impl Table<'_> {
                            header after it if there is one";
             return Err(self.problem(Some(row.0), problem));
         }
-        let &Names { first, names, recur_together } = names;
+        let &HeaderNames { first, names, recur_together } = names;
         if self.reading.header.is_none() || self.continues_headed_files(first) {
             return Ok(());
         }
-        match recur_together.then(|| Repeat::of(&row.1, names)).flatten() {
+        match recur_together.then(|| RepeatedHeader::of(&row.1, names)).flatten() {
             Some(repeat) => Err(self.repeated(row, repeat, first)),
             None if self.columns.order.is_none() && row.1 == first.1 => {
-                Err(self.repeated(row, Repeat::Same, first))
+                Err(self.repeated(row, RepeatedHeader::Same, first))
             }
             None => Ok(()),
         }
@@ -171,7 +173,7 @@ impl Table<'_> {
 
     /// Returns an error for a row with more values than the header has names, if columns are selected: the delimiter splits
     /// one of its values, so the selected ones are others.
-    pub(super) fn refuse_surplus(&self, (line, row): &Row, column: Option<usize>) -> Result<()> {
+    pub(super) fn refuse_surplus(&self, (line, row): &TableRow, column: Option<usize>) -> Result<()> {
         let names = self.columns.names.len();
         let selected = self.chosen.fields.as_ref().map(|fields| fields.last()).or(column);
         let Some(last) = selected.filter(|_| names > 0 && row.len() > names) else { return Ok(()) };
@@ -188,18 +190,18 @@ impl Table<'_> {
         Err(self.problem(Some(*line), problem))
     }
 
-    fn repeated(&self, row: &Row, repeat: Repeat, first: &Row) -> Error {
+    fn repeated(&self, row: &TableRow, repeat: RepeatedHeader, first: &TableRow) -> Error {
         let line = first.0.number;
         let problem = match repeat {
-            Repeat::Same => {
+            RepeatedHeader::Same => {
                 format!("repeats the names of line {line}, as in joined files; remove this line")
             }
-            Repeat::Changed => format!(
+            RepeatedHeader::Changed => format!(
                 "has the names of line {line} in another order or among others, as in joined files; reorder \
                  the columns below as in line {line} and remove this line, or set `data.header` = false if \
                  both are data"
             ),
-            Repeat::Appended => format!(
+            RepeatedHeader::Appended => format!(
                 "ends in the names of line {line}, as in files joined without a line break; insert a line \
                  break before `{}`, and remove the names, or set `data.header` = false if both are data",
                 excerpt(first.1.get(0).unwrap_or_default())
@@ -210,7 +212,7 @@ impl Table<'_> {
 
     /// Warns if the first value of a single column recurs, but far more rarely than any other value: it may be the
     /// header of joined files.
-    pub(super) fn warn_of_joined_column(&mut self, first: &Row, below: &[&Row]) {
+    pub(super) fn warn_of_joined_column(&mut self, first: &TableRow, below: &[&TableRow]) {
         let is_auto = self.config.header == Header::Auto && self.reading.header.is_none();
         let name = first.1.get(0).filter(|name| kind(name) == ValueKind::Word);
         let Some(name) = name.filter(|_| is_auto && first.1.len() == 1) else { return };

@@ -4,11 +4,11 @@ use csv::StringRecord;
 use serde_json::Value;
 
 use super::columns::first_values;
-use super::fields::{Fields, Form, Selection};
+use super::fields::{FieldForm, FieldSelection, Fields};
 use super::header::{self, FirstLine};
 use super::texts::TextSample;
 use super::values::Encoder;
-use super::{Line, Row, Table, chat, delimiter, fractions, json, targets};
+use super::{Line, Table, TableRow, chat, delimiter, fractions, json, targets};
 use crate::data::config::{Column, DataConfig};
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -36,7 +36,7 @@ impl Table<'_> {
         let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
         let are_texts = FIELDS.iter().all(|field| members.get(*field).is_some_and(Value::is_string));
         let selects_fields =
-            |selection: &Selection| selection.form != Form::Texts || !selection.values.is_empty();
+            |selection: &FieldSelection| selection.form != FieldForm::Texts || !selection.values.is_empty();
         let is_selected =
             self.chosen.selection.as_ref().is_some_and(selects_fields) || self.config.column.is_set();
         if is_selected || !are_texts || members.contains_key("messages") {
@@ -44,7 +44,7 @@ impl Table<'_> {
         }
         let [source, target] = FIELDS.map(|field| Column::Name(field.to_string()));
         let pairs = DataConfig { source_column: source, target_column: target, ..self.config.clone() };
-        self.chosen.selection = Selection::of(&pairs);
+        self.chosen.selection = FieldSelection::of(&pairs);
         self.reading.guesses.push(
             "the fields `prompt` and `completion` are read as pairs; set `data.source_column` and \
              `data.target_column` to read others"
@@ -58,8 +58,8 @@ impl Table<'_> {
             let json::Parsed { line, value, .. } = parsed.as_ref().ok().filter(|it| it.value.is_array())?;
             Some((self.line(*line), json::values(value.clone(), None).ok()?.row))
         };
-        let rows: Option<Vec<Row>> = sample.iter().map(array).collect();
-        let Some((first, below)) = rows.as_deref().and_then(<[Row]>::split_first) else { return };
+        let rows: Option<Vec<TableRow>> = sample.iter().map(array).collect();
+        let Some((first, below)) = rows.as_deref().and_then(<[TableRow]>::split_first) else { return };
         let judged = header::judge(&first.1, &below.iter().collect::<Vec<_>>(), self.numbered_column());
         if !matches!(judged, FirstLine::Data | FirstLine::Unknown) {
             let values = first_values(&first.1);
@@ -82,7 +82,7 @@ impl Table<'_> {
             let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
             return self.push_turns(line, &turns);
         }
-        let selects_texts = |selection: &Selection| selection.form == Form::Texts;
+        let selects_texts = |selection: &FieldSelection| selection.form == FieldForm::Texts;
         if self.chosen.selection.as_ref().is_some_and(|it| selects_texts(it) && it.values.is_empty()) {
             let text = json::only_text(&value).map_err(|problem| self.problem(Some(line), problem))?;
             self.chosen.texts.push(TextSample::of_text(line, text));
@@ -98,7 +98,7 @@ impl Table<'_> {
         }
         let mask = targets::mask(&value, self.config.column.name());
         let values = json::values(value, self.config.column.name());
-        let json::Values { row, is_one, literals } =
+        let json::JsonValues { row, is_one, literals } =
             values.map_err(|problem| self.problem(Some(line), problem))?;
         self.reading.add(&row);
         let column = self.numbered_column().or(is_one.then_some(0));
@@ -127,12 +127,13 @@ impl Table<'_> {
     fn push_object(&mut self, parsed: &json::Parsed<'_>, fields: &Fields) -> Result<()> {
         let json::Parsed { line, value, text } = parsed;
         let line = self.line(*line);
-        let names = self.chosen.selection.as_ref().map(Selection::names).transpose()?.unwrap_or_default();
+        let names =
+            self.chosen.selection.as_ref().map(FieldSelection::names).transpose()?.unwrap_or_default();
         let is_weighted = |problem| self.problem(Some(line), problem);
         if let Value::Object(members) = value {
             targets::check_others(members, &names).map_err(is_weighted)?;
         }
-        if fields.form == Form::Texts
+        if fields.form == FieldForm::Texts
             && let Some(ids) = json::ids(value, names[0]).map_err(is_weighted)?
         {
             let mask = targets::mask(value, Some(names[0]));
@@ -145,7 +146,7 @@ impl Table<'_> {
         };
         let [of_group, of_values] = [literals(fields.group.as_slice()), literals(&fields.values)];
         self.refuse_mixed_quotes(line, ("one group", of_group))?;
-        if matches!(fields.form, Form::Values | Form::Stream) {
+        if matches!(fields.form, FieldForm::Values | FieldForm::Stream) {
             // Whether values are symbols is known when all rows are.
             let values: StringRecord = of_values.iter().map(|literal| literal.text.as_str()).collect();
             if let Err(error) = self.refuse_merged(line, &values, of_values, text) {

@@ -123,7 +123,7 @@ impl Cached {
         let path = &self.complete;
         let Ok(mut file) = SystemFile::open(path) else { return Ok(None) };
         let length = file.metadata().map_err(|error| Error::io("read", path, error))?.len();
-        let header = Header::read(&mut file).filter(|header| header.length() == length);
+        let header = CacheHeader::read(&mut file).filter(|header| header.length() == length);
         let ids = header.map(|header| IdsInFile {
             bytes: Arc::new(Bytes::File(file)),
             path: path.clone(),
@@ -190,7 +190,7 @@ impl Cached {
 
 /// The header of a cache file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Header {
+struct CacheHeader {
     /// The bytes per id: 2 or 4.
     bytes: u64,
     rounds: u64,
@@ -198,7 +198,7 @@ struct Header {
     hash: u64,
 }
 
-impl Header {
+impl CacheHeader {
     fn read(file: &mut SystemFile) -> Option<Self> {
         let mut bytes = [0; HEADER as usize];
         file.rewind().and_then(|()| file.read_exact(&mut bytes)).ok()?;
@@ -226,13 +226,13 @@ struct Writer<'a> {
     text: &'a Path,
     cached: &'a Cached,
     /// The written rounds and ids.
-    header: Header,
+    header: CacheHeader,
     /// The number of rounds that were read: fewer than in the header while a resumed process skips them.
     rounds: u64,
     buffer: Vec<u8>,
     /// The time of the last update of the header.
     updated: Instant,
-    progress: Progress,
+    progress: CacheProgress,
 }
 
 impl<'a> Writer<'a> {
@@ -246,12 +246,12 @@ impl<'a> Writer<'a> {
     ) -> io::Result<Self> {
         let width = if vocab <= 1 << 16 { 2 } else { 4 };
         let length = file.metadata()?.len();
-        let is_usable = |header: &Header| header.bytes == width && header.length() <= length;
-        let header = Header::read(&mut file).filter(is_usable);
-        let header = header.unwrap_or(Header { bytes: width, ..Header::default() });
+        let is_usable = |header: &CacheHeader| header.bytes == width && header.length() <= length;
+        let header = CacheHeader::read(&mut file).filter(is_usable);
+        let header = header.unwrap_or(CacheHeader { bytes: width, ..CacheHeader::default() });
         file.set_len(header.length())?;
         file.seek(SeekFrom::Start(header.length()))?;
-        let (buffer, updated, progress) = (Vec::new(), Instant::now(), Progress::new(bytes));
+        let (buffer, updated, progress) = (Vec::new(), Instant::now(), CacheProgress::new(bytes));
         Ok(Self { file, text, cached, header, rounds: 0, buffer, updated, progress })
     }
 
@@ -333,7 +333,7 @@ impl Sink for Writer<'_> {
 const WRITE_BYTES: usize = 1 << 20;
 
 /// The progress through a text.
-struct Progress {
+struct CacheProgress {
     all: usize,
     read: usize,
     /// The bytes that this process tokenised, and the time of its first of them.
@@ -342,7 +342,7 @@ struct Progress {
     reported: Instant,
 }
 
-impl Progress {
+impl CacheProgress {
     fn new(all: usize) -> Self {
         let now = Instant::now();
         Self { all, read: 0, own: 0, begun: now, reported: now }

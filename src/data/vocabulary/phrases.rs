@@ -57,25 +57,25 @@ impl Phrases {
 }
 
 /// A part of a prompt between spaces.
-enum Part<'t> {
+enum PhrasePart<'t> {
     /// A word and its position in bytes.
     Word(&'t str, usize),
     Quoted(String),
 }
 
-impl Part<'_> {
+impl PhrasePart<'_> {
     fn text(&self) -> &str {
         match self {
-            Part::Word(word, _) => word,
-            Part::Quoted(symbol) => symbol,
+            PhrasePart::Word(word, _) => word,
+            PhrasePart::Quoted(symbol) => symbol,
         }
     }
 
     /// Returns a word without quotes, and its position.
     fn word(&self) -> Option<(&str, usize)> {
         match self {
-            Part::Word(word, position) => Some((*word, *position)),
-            Part::Quoted(_) => None,
+            PhrasePart::Word(word, position) => Some((*word, *position)),
+            PhrasePart::Quoted(_) => None,
         }
     }
 }
@@ -134,7 +134,7 @@ impl Vocabulary {
                     from += length;
                 }
                 Some((length, has_shorter, Reading::One(ids) | Reading::Ambiguous(ids))) => {
-                    let words: Vec<&str> = parts[from..from + length].iter().map(Part::text).collect();
+                    let words: Vec<&str> = parts[from..from + length].iter().map(PhrasePart::text).collect();
                     let problem = match has_shorter {
                         true => "is one symbol or the beginning of several",
                         false => "is one of several symbols that differ in white space",
@@ -157,14 +157,14 @@ impl Vocabulary {
     fn reading(
         &self,
         text: &str,
-        parts: &[Part<'_>],
+        parts: &[PhrasePart<'_>],
         range: Range<usize>,
         phrases: &Phrases,
     ) -> Option<Reading> {
         let one = |id: u32| Reading::One(vec![id]);
         let words = match &parts[range.clone()] {
-            [Part::Quoted(symbol)] => return self.word(symbol).map(one),
-            parts => parts.iter().map(Part::word).collect::<Option<Vec<_>>>()?,
+            [PhrasePart::Quoted(symbol)] => return self.word(symbol).map(one),
+            parts => parts.iter().map(PhrasePart::word).collect::<Option<Vec<_>>>()?,
         };
         let (&(_, begin), &(last, end)) = words.first().zip(words.last())?;
         let written = &text[begin..end + last.len()];
@@ -183,7 +183,7 @@ impl Vocabulary {
     }
 
     /// Splits a prompt into parts. A word with quotes may itself be a symbol, or each of its characters may be one.
-    fn parts<'t>(&self, text: &'t str) -> Vec<Part<'t>> {
+    fn parts<'t>(&self, text: &'t str) -> Vec<PhrasePart<'t>> {
         let mut parts = Vec::new();
         let mut rest = text.trim_start();
         while !rest.is_empty() {
@@ -191,8 +191,8 @@ impl Vocabulary {
             let quoted = if word.starts_with('"') { quoted(rest) } else { None };
             let is_quotation = |symbol: &str| self.word(symbol).is_some() || self.ids_of_word(word).is_none();
             let (part, after) = match quoted.filter(|(symbol, _)| is_quotation(symbol)) {
-                Some((symbol, after)) => (Part::Quoted(symbol), after),
-                None => (Part::Word(word, text.len() - rest.len()), after),
+                Some((symbol, after)) => (PhrasePart::Quoted(symbol), after),
+                None => (PhrasePart::Word(word, text.len() - rest.len()), after),
             };
             parts.push(part);
             rest = after.trim_start();
@@ -203,7 +203,7 @@ impl Vocabulary {
     /// Returns the error for a prompt that cannot be read. It names the part after the longest readable beginning.
     fn unknown_part<L: Iterator<Item = usize>>(
         &self,
-        parts: &[Part<'_>],
+        parts: &[PhrasePart<'_>],
         step: impl Fn(usize, usize) -> Option<Reading>,
         lengths: impl Fn() -> L,
     ) -> Error {

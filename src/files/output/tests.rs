@@ -28,9 +28,6 @@ fn only_output_of_the_same_command_is_replaced() {
         "{refused}"
     );
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "mine");
-    // A folder made by an earlier version, without hashes.
-    fs::write(out.join(MADE_BY), "export\na.txt").unwrap();
-    write(&out, "export", "two").unwrap();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
     write(&empty, "export", "five").unwrap();

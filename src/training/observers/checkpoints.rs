@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use super::{ModelAccess, Moment, Observer};
 use crate::error::{Error, Result};
 use crate::files::open_own_to_write;
-use crate::training::checkpoint::{self, Contents};
+use crate::training::checkpoint::{self, CheckpointContents};
 use crate::training::state::RunState;
 
 /// The maximum size of a checkpoint that is written in the background, in bytes.
@@ -58,7 +58,7 @@ impl Observer for Checkpoints {
         }
         let size = weights.iter().chain(&moments).map(|(_, data)| data.as_bytes().len()).sum::<usize>();
         let (folder, description) = (setup.folder.clone(), setup.description.clone());
-        let contents = Contents { step, weights, description, moments, state: state.to_json() };
+        let contents = CheckpointContents { step, weights, description, moments, state: state.to_json() };
         let write = move || {
             // The checkpoint has the hash of these rows.
             let metrics = open_own_to_write(&folder.metrics(), &mut File::options())?;

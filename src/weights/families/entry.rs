@@ -6,18 +6,18 @@ use burn::tensor::TensorData;
 
 /// A native parameter: the columns of one foreign tensor, or the concatenated columns of several.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TensorEntry {
     /// The native name.
     pub ours: String,
     /// The number of rows; `None` for a vector.
     pub rows: Option<usize>,
     /// The foreign tensors that the parameter consists of.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TensorPart>,
 }
 
 /// A foreign tensor.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct TensorPart {
     /// The foreign name.
     pub theirs: String,
     /// The number of columns in the native parameter.
@@ -35,18 +35,19 @@ pub fn module(
     ours: &str,
     rows: Option<usize>,
     has_bias: bool,
-    parts: &[Part],
-) -> impl Iterator<Item = Entry> {
+    parts: &[TensorPart],
+) -> impl Iterator<Item = TensorEntry> {
     let [weight, bias] = if rows.is_some() { ["weight", "bias"] } else { ["gamma", "beta"] };
     let entry = |name: &str, theirs: &str, rows| {
-        let part = |part: &Part| Part { theirs: format!("{}.{theirs}", part.theirs), ..part.clone() };
-        Entry { ours: format!("{ours}.{name}"), rows, parts: parts.iter().map(part).collect() }
+        let part =
+            |part: &TensorPart| TensorPart { theirs: format!("{}.{theirs}", part.theirs), ..part.clone() };
+        TensorEntry { ours: format!("{ours}.{name}"), rows, parts: parts.iter().map(part).collect() }
     };
     let bias = has_bias.then(|| entry(bias, "bias", None));
     [entry(weight, "weight", rows)].into_iter().chain(bias)
 }
 
-impl Entry {
+impl TensorEntry {
     /// Returns the native shape.
     pub fn shape(&self) -> Vec<usize> {
         let columns = self.parts.iter().map(|part| part.columns).sum();
@@ -54,7 +55,7 @@ impl Entry {
     }
 
     /// Returns the foreign shape of a part.
-    pub fn shape_of(&self, part: &Part) -> Vec<usize> {
+    pub fn shape_of(&self, part: &TensorPart) -> Vec<usize> {
         match (self.rows, part.is_transposed) {
             (None, _) => vec![part.columns],
             (Some(rows), true) => vec![part.columns, rows],
@@ -138,14 +139,14 @@ mod tests {
     #[test]
     fn packing_interleaves_rotary_halves_and_unpacks() {
         // Two rows: two heads of four columns with rotary positions, and three columns without.
-        let part = |theirs: &str, columns, rotary_width| Part {
+        let part = |theirs: &str, columns, rotary_width| TensorPart {
             theirs: theirs.into(),
             columns,
             is_transposed: true,
             rotary_width,
         };
         let parts = vec![part("q", 8, Some(4)), part("v", 3, None)];
-        let entry = Entry { ours: "qkv".into(), rows: Some(2), parts };
+        let entry = TensorEntry { ours: "qkv".into(), rows: Some(2), parts };
         assert_eq!(entry.shape(), [2, 11]);
         let theirs = vec![lazy("q", &[8, 2], 0), lazy("v", &[3, 2], 100)];
         let ours = entry.clone().packed(theirs.clone());

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::entry::{Entry, Part, module};
+use super::entry::{TensorEntry, TensorPart, module};
 use super::keys::Keys;
 use super::{Family, Obstacle};
 use crate::error::Result;
@@ -37,11 +37,16 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
 ];
 
 /// Returns the entries of all tensors of a model, with biases or without.
-pub(super) fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<Entry> {
+pub(super) fn entries(
+    family: Family,
+    model: &ModelConfig,
+    sizes: Sizes,
+    has_biases: bool,
+) -> Vec<TensorEntry> {
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
     let mut add = |theirs: &str, ours: &str, rows, columns, is_transposed, has_bias| {
-        let part = Part { theirs: theirs.to_string(), columns, is_transposed, rotary_width: None };
+        let part = TensorPart { theirs: theirs.to_string(), columns, is_transposed, rotary_width: None };
         entries.extend(module(ours, rows, has_bias, &[part]));
     };
     add("wte", "embedding.token", Some(sizes.vocab), d_model, false, false);

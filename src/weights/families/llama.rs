@@ -13,7 +13,7 @@
 
 use serde_json::{Value, json};
 
-use super::entry::{Entry, Part, module};
+use super::entry::{TensorEntry, TensorPart, module};
 use super::keys::Keys;
 use super::{Family, Obstacle, rope};
 use crate::error::Result;
@@ -138,7 +138,7 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
 }
 
 /// Returns the entries of all tensors of a model.
-pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
+pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<TensorEntry> {
     let (d_model, width, inner) = (model.d_model, model.head_width(), model.inner_width());
     let shared = if model.key_value_heads == 0 { model.heads } else { model.key_value_heads };
     let (queries, keys) = (model.heads * width, shared * width);
@@ -146,7 +146,7 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
     let part = |theirs: &str, columns, rotary_width| {
         let theirs = theirs.to_string();
-        Part { theirs, columns, is_transposed: true, rotary_width }
+        TensorPart { theirs, columns, is_transposed: true, rotary_width }
     };
     let mut entries = Vec::from_iter(module("norm", None, false, &[part("norm", d_model, None)]));
     let norms = [
@@ -162,7 +162,7 @@ pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<Entry> {
             entries.extend(module(&format!("blocks.{layer}.{ours}"), None, false, &[part]));
         }
     }
-    let table = Part { is_transposed: false, ..part("embed_tokens", d_model, None) };
+    let table = TensorPart { is_transposed: false, ..part("embed_tokens", d_model, None) };
     entries.extend(module("embedding.token", Some(sizes.vocab), false, &[table]));
     if !model.tie_embeddings {
         let head = part("lm_head", sizes.vocab, None);

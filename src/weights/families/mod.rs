@@ -26,7 +26,7 @@ use super::native::Description;
 use super::refuse;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig};
-use entry::Entry;
+use entry::TensorEntry;
 use keys::Keys;
 
 /// A key of the model config, true if a family cannot express the model's value, and the required value.
@@ -141,7 +141,7 @@ impl Family {
         all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
     }
 
-    fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<Entry> {
+    fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<TensorEntry> {
         match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::entries(self, model, *sizes, has_biases),
             Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::entries(model, *sizes),

@@ -121,8 +121,8 @@ fn pytorch_shard_index_is_found_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let shard = "pytorch_model-00001-of-00001.bin";
     fs::copy(peers().join("nanogpt.pt"), folder.path().join(shard)).unwrap();
-    let read = checkpoint::open(&[peers().join("nanogpt.pt")]).unwrap();
-    let (tensors, _) = checkpoint::read(&read, |_| false).unwrap();
+    let read = foreign::open(&[peers().join("nanogpt.pt")]).unwrap();
+    let (tensors, _) = foreign::read(&read, |_| false).unwrap();
     let map = serde_json::Map::from_iter(tensors.into_keys().map(|name| (name, shard.into())));
     let index = serde_json::json!({"metadata": {}, "weight_map": map});
     fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();

@@ -44,7 +44,7 @@ use super::parallel::for_each;
 use super::pool;
 use super::vector::update;
 use piece::Piece;
-use rotary::{Direction, Rotary};
+use rotary::{Direction, RotaryTables};
 
 /// The range of keys visible to a query, `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub struct Attention<'a> {
     /// The index of a pair is `key - query + query_time - 1`; the first entry is for the last query and the first key.
     pub bias: Option<&'a [f32]>,
     /// Rotary position embeddings of queries and keys.
-    pub rotary: Option<Rotary<'a>>,
+    pub rotary: Option<RotaryTables<'a>>,
     /// Dropout of the weights; the mask's rows are `(batch, head, query)`, its columns keys.
     pub dropout: Option<Dropout>,
     /// The precision of the products, forward and backward.

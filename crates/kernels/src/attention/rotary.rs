@@ -24,7 +24,7 @@ pub enum Direction {
 /// Panics if the tables hold fewer positions than a sequence, or if the width of a head is odd.
 pub fn rotate_sequences(
     direction: Direction,
-    rotary: &Rotary,
+    rotary: &RotaryTables,
     [time, width, d_head]: [usize; 3],
     values: &mut [f32],
 ) {
@@ -36,7 +36,7 @@ pub fn rotate_sequences(
 
 /// The cosines and sines of the rotation angles.
 #[derive(Clone, Copy, Debug)]
-pub struct Rotary<'a> {
+pub struct RotaryTables<'a> {
     /// The cosines, `[positions, d_head / 2]`.
     pub cosines: &'a [f32],
     /// The sines, `[positions, d_head / 2]`.
@@ -45,7 +45,7 @@ pub struct Rotary<'a> {
     pub first_query: usize,
 }
 
-impl Rotary<'_> {
+impl RotaryTables<'_> {
     pub(super) fn check(&self, d_head: usize, positions: usize) {
         assert!(d_head.is_multiple_of(2), "rotary positions require an even head width, not {d_head}");
         let length = positions * d_head / 2;
@@ -85,7 +85,7 @@ impl Rotary<'_> {
 }
 
 vectorized! {
-    fn rotate_rows(simd; direction: Direction, rotary: &Rotary<'_>, first: usize, rows: &mut MatrixMut<'_>) {
+    fn rotate_rows(simd; direction: Direction, rotary: &RotaryTables<'_>, first: usize, rows: &mut MatrixMut<'_>) {
         let _ = simd;
         for row in 0..rows.rows() {
             rotary.rotate(direction, first + row, rows.row(row));

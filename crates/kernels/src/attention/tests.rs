@@ -122,7 +122,7 @@ impl Case {
             visible: &self.visible,
             hidden: if hides_pairs { Some(pairs) } else { hides_keys.then_some(keys) },
             bias: bias.then_some(&self.bias[..]),
-            rotary: rotary.then_some(Rotary { cosines, sines, first_query }),
+            rotary: rotary.then_some(RotaryTables { cosines, sines, first_query }),
             dropout: dropout.then_some(Dropout { probability: 0.3, seed: 99 }),
             ..self.shape
         }

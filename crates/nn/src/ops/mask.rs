@@ -76,6 +76,12 @@ impl<B: Backend> Mask<B> {
         self.hide_pairs(queries.unsqueeze_dim(2))
     }
 
+    /// Returns true if sequences may have different visible keys, so that each needs a matrix of its own where masks are
+    /// stored as matrices.
+    pub fn differs_between_sequences(&self) -> bool {
+        self.lengths.is_some() || self.documents.is_some() || !self.pairs.is_empty()
+    }
+
     /// Checks that every rule fits queries and keys of these sizes.
     ///
     /// # Errors

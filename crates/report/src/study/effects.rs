@@ -62,7 +62,8 @@ pub fn picture(study: &Study) -> Picture {
 /// Draws the loss by learning rate. A wide minimum means that the choice of the rate is uncritical. Returns `None` if
 /// only one rate was tried.
 pub fn learning_rate(study: &Study) -> Option<Picture> {
-    let rate = |trial: &Trial| trial.setting.get("training.learning_rate").and_then(|rate| rate.number);
+    let key = study.learning_rate.as_ref()?;
+    let rate = |trial: &Trial| trial.setting.get(key).and_then(|rate| rate.number);
     let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
     let rates = study.trials.iter().filter_map(rate).collect::<Vec<_>>();
     if rates.iter().all(|&rate| rate == rates[0]) {

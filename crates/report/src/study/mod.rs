@@ -26,6 +26,8 @@ pub struct Study {
     pub name: String,
     /// The searched keys.
     pub keys: Vec<String>,
+    /// The key of the learning rate, if it was searched.
+    pub learning_rate: Option<String>,
     /// The trials, best first.
     pub trials: Vec<Trial>,
     /// The entropy floor, if known.
@@ -153,6 +155,7 @@ impl StudyPage {
         let Self { result, summary, config, best, pages } = self;
         let data = json!({
             "result": result, "summary": summary, "config": config, "best": best, "pages": pages,
+            "learning_rate": study.learning_rate,
             "highlighted": trials::highlighted(study), "max_curves": trials::MAX_CURVES, "colors": colors(),
         });
         fill_template(TEMPLATE, &study.name, escape_json(data.to_string()), SCRIPTS.join("\n"))

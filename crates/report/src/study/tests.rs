@@ -26,6 +26,7 @@ pub(crate) fn study(floor: Option<f64>) -> Study {
     Study {
         name: "golden".to_string(),
         keys: vec!["training.learning_rate".to_string(), "model.position".to_string()],
+        learning_rate: Some("training.learning_rate".to_string()),
         trials: vec![
             trial(2, TrialEnd::Completed, Some(0.6), (1e-3, "alibi")),
             trial(0, TrialEnd::EarlyStopped, Some(0.9), (1e-4, "<b>")),

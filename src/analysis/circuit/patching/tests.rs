@@ -60,10 +60,10 @@ fn padding_does_not_change_logit_differences() {
         Pair { clean: vec![2, 7, 1, 8, 2, 8, 1], corrupted: vec![2, 7, 0, 8, 2, 8, 1], answers: [8, 6] };
     let model = explainable(&model).unwrap();
     let both = [short, long];
-    let together = Bench::new(model, &both, &Default::default()).unwrap();
+    let together = PatchingBench::new(model, &both, &Default::default()).unwrap();
     let together = together.differences(&together.clean);
     for (pair, expected) in both.iter().zip(together) {
-        let alone = Bench::new(model, std::slice::from_ref(pair), &Default::default()).unwrap();
+        let alone = PatchingBench::new(model, std::slice::from_ref(pair), &Default::default()).unwrap();
         assert!((alone.differences(&alone.clean)[0] - expected).abs() < 1e-5);
     }
 }
@@ -112,6 +112,6 @@ fn pairs_end_where_the_models_answer_changes() {
 fn unchanged_answers_yield_no_patching_pair() {
     let model = model();
     let model = explainable(&model).unwrap();
-    let same = Candidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
+    let same = PairCandidate { clean: vec![3, 1, 4], corrupted: vec![3, 1, 4], positions: 0..3 };
     assert!(Pair::from_candidates(model, vec![same], &Default::default()).unwrap().is_empty());
 }

@@ -9,16 +9,16 @@ fn induction() -> Decoder<B> {
     model
 }
 
-fn asked(model: Decoder<B>, prompts: &[Prompt]) -> Explanation {
+fn asked(model: Decoder<B>, prompts: &[QuestionPrompt]) -> Explanation {
     let (samples, question) = Question::of_prompts(&model, prompts, &Default::default()).unwrap();
-    let origin = Origin { question, ..Origin::default() };
+    let origin = ExplanationContext { question, ..ExplanationContext::default() };
     explain(&Model::Decoder(model), &samples, origin, &Default::default()).unwrap()
 }
 
 /// Returns a prompt whose second token recurs at its end, and whose corrupted version exchanges it.
-fn prompt(between: &[u32], against: Option<u32>) -> Prompt {
+fn prompt(between: &[u32], against: Option<u32>) -> QuestionPrompt {
     let tokens = |first, last| [&[6, first, 1], between, &[last, 3, 0]].concat();
-    Prompt { tokens: tokens(0, 2), answer: Some(1), against, corrupted: Some(tokens(2, 0)) }
+    QuestionPrompt { tokens: tokens(0, 2), answer: Some(1), against, corrupted: Some(tokens(2, 0)) }
 }
 
 fn heads(found: &Explanation) -> Vec<(usize, Option<usize>)> {
@@ -52,7 +52,7 @@ fn a_preference_is_explained_by_resampling() {
 #[test]
 fn padding_does_not_change_an_answer() {
     let [short, long] = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
-    let value = |prompts: &[Prompt]| {
+    let value = |prompts: &[QuestionPrompt]| {
         let found = asked(induction(), prompts);
         [found.gain.model, found.gain.baseline, found.gain.circuit]
     };
@@ -64,7 +64,7 @@ fn padding_does_not_change_an_answer() {
 
 #[test]
 fn a_log_probability_is_explained_by_mean_ablation() {
-    let prompt = Prompt { corrupted: None, answer: None, ..prompt(&[4, 5], None) };
+    let prompt = QuestionPrompt { corrupted: None, answer: None, ..prompt(&[4, 5], None) };
     let found = asked(induction(), &[prompt]);
     assert_eq!(found.basis.next.last(), Some(&1), "the answer is the model's prediction");
     assert_eq!((found.gain.quantity, found.gain.ablation), (Quantity::LogProbability, Ablation::Mean));
@@ -75,11 +75,12 @@ fn a_log_probability_is_explained_by_mean_ablation() {
 
 #[test]
 fn answers_without_preference_are_not_explained() {
-    let exchanged = Prompt { answer: Some(3), ..prompt(&[], Some(1)) };
+    let exchanged = QuestionPrompt { answer: Some(3), ..prompt(&[], Some(1)) };
     let reason = asked(induction(), &[exchanged]).gain.no_circuit.unwrap();
     assert!(reason.contains("may be due to chance"), "{reason}");
     // The prompt decides the answer, but not between these tokens.
-    let equal = Prompt { against: Some(3), corrupted: Some(vec![6, 0, 1, 4, 3, 0]), ..prompt(&[], None) };
+    let equal =
+        QuestionPrompt { against: Some(3), corrupted: Some(vec![6, 0, 1, 4, 3, 0]), ..prompt(&[], None) };
     let reason = asked(induction(), &[equal]).gain.no_circuit.unwrap();
     assert!(reason.contains("a difference of 0.5 logits"), "{reason}");
 }
@@ -91,7 +92,7 @@ fn answers_of_untrained_weights_are_not_explained() {
         for (tokens, against) in
             [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6], None)]
         {
-            let prompt = Prompt { tokens, answer: None, against, corrupted: None };
+            let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None };
             let found = asked(model.clone(), &[prompt]);
             assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
         }
@@ -115,12 +116,12 @@ fn repeated_tokens_reveal_the_induction_head() {
         assert_eq!(sample.inputs[..4], sample.inputs[5..]);
         assert_eq!(counted_targets(sample), sample.inputs[1..5]);
     }
-    let origin = Origin { repeated: Some(5), ..Origin::default() };
+    let origin = ExplanationContext { repeated: Some(5), ..ExplanationContext::default() };
     let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
     let repeated = found.repeated.as_ref().unwrap();
     assert!(repeated.second_copy < repeated.first_copy - 1.0, "{repeated:?}");
     let of = |kind| repeated.heads.iter().find(|head| head.kind == kind).map(|head| (head.layer, head.head));
-    assert_eq!((of(Kind::Induction), of(Kind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
+    assert_eq!((of(HeadKind::Induction), of(HeadKind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
 }
 
@@ -129,7 +130,7 @@ fn short_repetitions_reveal_no_heads_of_untrained_weights() {
     let vocabulary = crate::data::Vocabulary::integers(VOCAB, &[]);
     for (seed, length) in (0..4).flat_map(|seed| [2, 3, 6].map(|length| (seed, length))) {
         let samples = repeated_sequences(&vocabulary, length, seed).unwrap();
-        let origin = Origin { repeated: Some(length), ..Origin::default() };
+        let origin = ExplanationContext { repeated: Some(length), ..ExplanationContext::default() };
         let found = explain(&randomly_initialised(seed), &samples, origin, &Default::default()).unwrap();
         assert_eq!(found.repeated.unwrap().heads, [], "{length} tokens");
     }

@@ -6,7 +6,7 @@ fn judged(text: &str, column: Option<usize>) -> FirstLine {
     let line = |number| Line { file: 0, number };
     let mut rows = (1..).map(line).zip(text.lines().map(|line| line.split(',').collect::<StringRecord>()));
     let (_, first) = rows.next().unwrap();
-    let below: Vec<Row> = rows.collect();
+    let below: Vec<TableRow> = rows.collect();
     judge(&first, &below.iter().collect::<Vec<_>>(), column)
 }
 

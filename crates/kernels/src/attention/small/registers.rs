@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::super::rotary::{Direction, Rotary};
+use super::super::rotary::{Direction, RotaryTables};
 use super::visible::VisibleKeys;
 use super::{Columns, Rows, Square};
 use crate::matrix::{Matrix, MatrixMut};
@@ -107,7 +107,7 @@ pub(super) fn add_over_queries<S: Simd, const D: usize>(
 pub(super) fn load_rows<const D: usize>(
     matrix: Matrix,
     column: usize,
-    rotary: Option<Rotary>,
+    rotary: Option<RotaryTables>,
     first: usize,
     rows: &mut Rows<D>,
 ) {

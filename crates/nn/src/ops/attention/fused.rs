@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels;
-use crate::kernels::attention::rotary::Rotary;
+use crate::kernels::attention::rotary::RotaryTables;
 use crate::kernels::attention::{self as kernel, Attention as Kernel, HiddenPairs, KeyRange};
 use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
@@ -91,7 +91,7 @@ impl Attention {
             visible: &self.visible,
             hidden: self.pairs.as_ref().map(|(shape, hidden)| HiddenPairs { hidden, shape: *shape }),
             bias: self.bias.as_deref(),
-            rotary: rotary.map(|(cosines, sines)| Rotary { cosines, sines, first_query }),
+            rotary: rotary.map(|(cosines, sines)| RotaryTables { cosines, sines, first_query }),
             dropout: self.dropout,
             precision: self.precision,
             ..Kernel::new(batch, query_time, key_time, self.heads, width / packed_heads)

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::kernels::attention::rotary::{Direction, Rotary, rotate_sequences};
+use crate::kernels::attention::rotary::{Direction, RotaryTables, rotate_sequences};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::fused::{fused, input};
 use crate::ops::host::Floats;
@@ -41,7 +41,8 @@ struct Rotate;
 impl Rotate {
     fn rotated(inputs: &RotationInputs<Input>, direction: Direction, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
-        let rotary = Rotary { cosines: inputs.cosine.slice(), sines: inputs.sine.slice(), first_query: 0 };
+        let rotary =
+            RotaryTables { cosines: inputs.cosine.slice(), sines: inputs.sine.slice(), first_query: 0 };
         let mut rotated = pool::take(values.slice().len());
         rotated.copy_from_slice(values.slice());
         rotate_sequences(direction, &rotary, [time, width, 2 * inputs.cosine.width()], &mut rotated);

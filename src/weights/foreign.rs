@@ -29,7 +29,7 @@ const FILES: [&str; 6] = [
 
 /// The opened weights files of a model.
 #[derive(Debug)]
-pub struct Checkpoint {
+pub struct ForeignWeights {
     /// The files, opened.
     pub files: Vec<WeightsFile>,
     /// The shard indexes: the path of each index, and the file of each tensor that it names.
@@ -46,7 +46,7 @@ pub fn has_usual_name(path: &Path) -> bool {
 /// # Errors
 /// Returns an error if a folder contains no weights, an index cannot be read or names a file outside its folder, or a
 /// file cannot be opened.
-pub fn open(paths: &[PathBuf]) -> Result<Checkpoint> {
+pub fn open(paths: &[PathBuf]) -> Result<ForeignWeights> {
     let (mut files, mut indexed) = (Vec::new(), Vec::new());
     for path in paths {
         let is_folder = path.is_dir();
@@ -64,7 +64,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Checkpoint> {
         }
     }
     let files = files.into_iter().map(WeightsFile::open).collect::<Result<_>>()?;
-    Ok(Checkpoint { files, indexed })
+    Ok(ForeignWeights { files, indexed })
 }
 
 /// Returns the weights in a folder: the first file with a usual name.
@@ -117,7 +117,7 @@ fn shards(index: &Path) -> Result<BTreeMap<String, PathBuf>> {
 /// Returns an error if a file cannot be read, is damaged, or contains code, if a tensor is in two files, or if a file
 /// lacks a tensor that an index assigns to it.
 pub fn read(
-    Checkpoint { files, indexed }: &Checkpoint,
+    ForeignWeights { files, indexed }: &ForeignWeights,
     ignored: impl Fn(&str) -> bool,
 ) -> Result<(BTreeMap<String, LazyTensor>, Option<Value>)> {
     let (mut all, mut arguments) = (BTreeMap::new(), None);
