@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use causal_attention::analysis::circuit::{Component, Edge, Input};
+use causal_attention::analysis::circuit::{Component, Edge, HeadInput};
 use causal_attention::backend;
 use causal_attention::cli::explain;
 use causal_attention::config::Config;
@@ -122,9 +122,9 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     };
     let connection = |Edge { from, to, input, .. }: &Edge| {
         let by = match input {
-            Input::Query => "queries",
-            Input::Key => "keys",
-            Input::Value => "values",
+            HeadInput::Query => "queries",
+            HeadInput::Key => "keys",
+            HeadInput::Value => "values",
         };
         format!("{}.{} → {}.{} via {by}", from[0], from[1], to[0], to[1])
     };

@@ -127,7 +127,9 @@ impl Crate {
             // Removes modules that import from no other module until only circles are left.
             while let Some(free) = edges.iter().find(|(_, to)| to.is_empty()).map(|(from, _)| from.clone()) {
                 edges.remove(&free);
-                edges.values_mut().for_each(|to| drop(to.remove(&free)));
+                for to in edges.values_mut() {
+                    to.remove(&free);
+                }
             }
             let lines =
                 edges.iter().map(|(from, to)| format!("{}: {from} imports from {to:?}", folder.join("::")));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use causal_attention::analysis::circuit::{Explanation, Input, Kind};
+use causal_attention::analysis::circuit::{Explanation, HeadInput, HeadKind};
 use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -91,9 +91,9 @@ fn repeating_decoders_contain_an_induction_head() {
     assert!(shown[Score::Ablation].unwrap() > 0.5, "ablating the head raises the loss: {shown:?}");
     assert!(shown[Score::Induction].unwrap() > 0.7, "the head is an induction head: {shown:?}");
     let circuit: Explanation = serde_json::from_slice(&read("circuit.json")).unwrap();
-    let induction = circuit.components.iter().find(|part| part.kinds.contains(&Kind::Induction));
+    let induction = circuit.components.iter().find(|part| part.kinds.contains(&HeadKind::Induction));
     let reader = induction.and_then(|part| Some([part.layer, part.head?]));
-    let by_key = circuit.edges.iter().find(|edge| Some(edge.to) == reader && edge.input == Input::Key);
+    let by_key = circuit.edges.iter().find(|edge| Some(edge.to) == reader && edge.input == HeadInput::Key);
     let from = by_key.unwrap_or_else(|| panic!("{:?}", circuit.sentences)).from;
     assert_eq!((reader.unwrap()[0], from[0]), (1, 0), "{:?}", circuit.sentences);
     let history = String::from_utf8(read("head_scores.csv")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use causal_attention::analysis::circuit::{Explanation, Input, Kind};
+use causal_attention::analysis::circuit::{Explanation, HeadInput, HeadKind};
 use tempfile::TempDir;
 
 use super::{text, train};
@@ -34,7 +34,7 @@ fn explain(task: &str, sets: &[&str]) -> Explanation {
 }
 
 /// Returns true if the most important head of the circuit in this layer is of this kind.
-fn first_head_has_kind(found: &Explanation, layer: usize, kind: Kind) -> bool {
+fn first_head_has_kind(found: &Explanation, layer: usize, kind: HeadKind) -> bool {
     let head = found.components.iter().find(|part| part.layer == layer && part.head.is_some());
     head.is_some_and(|head| head.kinds.contains(&kind))
 }
@@ -43,14 +43,14 @@ fn first_head_has_kind(found: &Explanation, layer: usize, kind: Kind) -> bool {
 fn fixed_positions_are_read_by_a_positional_head() {
     for task in ["reverse", "copy_gap"] {
         let found = explain(task, &[]);
-        assert!(first_head_has_kind(&found, 0, Kind::Positional), "{task}: {:?}", found.sentences);
+        assert!(first_head_has_kind(&found, 0, HeadKind::Positional), "{task}: {:?}", found.sentences);
     }
 }
 
 #[test]
 fn addition_uses_positional_heads_and_an_mlp() {
     let found = explain("addition", &["data.digits=1"]);
-    let fetches = found.components.iter().any(|part| part.kinds.contains(&Kind::Positional));
+    let fetches = found.components.iter().any(|part| part.kinds.contains(&HeadKind::Positional));
     let adds = found.components.iter().any(|part| part.feed_forward);
     assert!(fetches && adds, "{:?}", found.sentences);
 }
@@ -66,7 +66,7 @@ fn arithmetic_uses_an_attention_head_and_an_mlp() {
 #[test]
 fn second_order_markov_uses_a_previous_token_head() {
     let found = explain("markov", &["data.vocab=6", "data.order=2"]);
-    assert!(first_head_has_kind(&found, 0, Kind::PreviousToken), "{:?}", found.sentences);
+    assert!(first_head_has_kind(&found, 0, HeadKind::PreviousToken), "{:?}", found.sentences);
     assert!(
         found.components.iter().any(|part| part.feed_forward),
         "an MLP looks up the pair: {:?}",
@@ -78,7 +78,7 @@ fn second_order_markov_uses_a_previous_token_head() {
 fn recall_uses_a_copying_head_with_key_composition() {
     let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
     let found = explain("recall", &sets);
-    assert!(first_head_has_kind(&found, 1, Kind::Copying), "{:?}", found.sentences);
-    let by_key = found.edges.iter().any(|edge| edge.input == Input::Key && edge.to[0] == 1);
+    assert!(first_head_has_kind(&found, 1, HeadKind::Copying), "{:?}", found.sentences);
+    let by_key = found.edges.iter().any(|edge| edge.input == HeadInput::Key && edge.to[0] == 1);
     assert!(by_key, "{:?}", found.sentences);
 }

@@ -31,7 +31,7 @@ fn positions() {
         let x = case.float::<B, 4>("input.x");
         let [batch, heads, time, d_head] = x.dims();
         let ScorePosition::Rotation { cosine, sine } =
-            Rotary::<B>::new(time, d_head, ModelConfig::default().rotation(), &device).scores(time)
+            Rotary::<B>::new(time, d_head, ModelConfig::default().rotation(), &device).tables(time)
         else {
             panic!("rotary positions have no rotation");
         };

@@ -62,7 +62,7 @@ impl Observer for Checkpoints {
         let write = move || {
             // The checkpoint has the hash of these rows.
             let metrics = open_own_to_write(&folder.metrics(), &mut File::options())?;
-            metrics.sync_data().map_err(|error| Error::io("write", &folder.metrics(), error))?;
+            metrics.sync_data().map_err(|error| Error::io("write", folder.metrics(), error))?;
             checkpoint::write(&folder, &contents)?;
             if is_best {
                 // The checkpoint is written first, because it holds the hash of the best weights.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::model::ModelConfig;
 use crate::ops::ScorePosition;
-use crate::position::{Direction, Position, PositionScheme, Widths};
+use crate::position::{Direction, Position, PositionScheme, PositionSettings, Widths};
 
 type B = NdArray;
 
@@ -78,7 +78,9 @@ fn scores(scheme: PositionScheme, shape: &Shape) -> ScorePosition<B> {
     let Shape { heads, d_head, time, .. } = *shape;
     let rotation = ModelConfig::default().rotation();
     let widths = Widths { d_model: heads * d_head, heads, d_head, rotation, largest_position: 2048 };
-    let position: Option<Position<B>> = scheme.init(widths, time, Direction::Causal, &Default::default());
+    let (direction, device) = (Direction::Causal, &Default::default());
+    let settings = PositionSettings { widths, context: time, direction, device };
+    let position: Option<Position<B>> = scheme.init(&settings);
     position.map_or(ScorePosition::None, |position| position.scores(shape.time, shape.time))
 }
 

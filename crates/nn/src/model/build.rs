@@ -9,7 +9,7 @@ use super::{
     Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes, each_parameter,
 };
 use crate::ops::{Norm, NormKind};
-use crate::position::{Direction, Widths};
+use crate::position::{Direction, PositionSettings, Widths};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
@@ -105,7 +105,8 @@ impl ModelConfig {
             rotation: self.rotation(),
             largest_position: self.largest_position,
         };
-        let position = |context, direction| self.position.init(widths, context, direction, device);
+        let position =
+            |context, direction| self.position.init(&PositionSettings { widths, context, direction, device });
         let encoder = || -> Result<Encoder<B>> {
             let position = position(sizes.source_context.unwrap_or(0), Direction::Both);
             Ok(Encoder { embedding: embedding(), position, blocks: blocks(false)?, norm: norm() })

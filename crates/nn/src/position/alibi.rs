@@ -11,8 +11,9 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-use super::Direction;
+use super::{Direction, PositionModule, PositionSettings};
 use crate::display::display_line;
+use crate::ops::ScorePosition;
 
 /// Returns the slope of each head.
 ///
@@ -58,6 +59,16 @@ impl<B: Backend> Alibi<B> {
             Direction::Both => back.abs(),
         };
         self.slopes.clone().neg() * distance.float().unsqueeze::<2>()
+    }
+}
+
+impl<B: Backend> PositionModule<B> for Alibi<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        Self::new(settings.widths.heads, settings.direction, settings.device)
+    }
+
+    fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
+        ScorePosition::Bias(self.bias(query_time, key_time))
     }
 }
 

@@ -5,8 +5,9 @@ use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::documents::DocumentPositions;
+use super::{PositionModule, PositionSettings};
 use crate::display::display_line;
-use crate::role::{ParamRole, ParamRoles};
+use crate::role::ParamRole;
 use crate::{Error, Result, error::ensure};
 
 /// A learned vector for each position.
@@ -22,42 +23,34 @@ display_line!(Learned, self => {
     d_model: self.weight.lazy_shape().dims::<2>()[1],
 });
 
-impl<B: Backend> ParamRoles for Learned<B> {
-    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { weight } = self;
-        visit(weight.id, ParamRole::Embedding);
-    }
-}
-
 impl<B: Backend> Learned<B> {
     /// Creates vectors for `context` positions.
     pub fn new(context: usize, d_model: usize, device: &B::Device) -> Self {
         Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([context, d_model], device) }
     }
+}
 
-    /// Returns the vectors of `time` positions from `start` on, `[time, d_model]`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the positions extend beyond the context.
-    pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
+impl<B: Backend> PositionModule<B> for Learned<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        Self::new(settings.context, settings.widths.d_model, settings.device)
+    }
+
+    fn visit_parameters(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { weight } = self;
+        visit(weight.id, ParamRole::Embedding);
+    }
+
+    fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
         self.check(start + time)?;
-        Ok(self.weight.val().narrow(0, start, time))
+        Ok(Some(self.weight.val().narrow(0, start, time)))
     }
 
-    /// Returns the vectors of packed documents, `[batch * time, d_model]`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if a document is longer than the context.
-    pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Tensor<B, 2>> {
+    fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
         self.check(documents.longest())?;
-        Ok(documents.select(self.weight.val()))
+        Ok(Some(documents.select(self.weight.val())))
     }
 
-    /// Checks that there are positions for `time` tokens.
-    ///
-    /// # Errors
-    /// Same as [`Self::embedding`].
-    pub fn check(&self, time: usize) -> Result<()> {
+    fn check(&self, time: usize) -> Result<()> {
         let [context, _] = self.weight.shape().dims();
         ensure(time <= context, Error::Shape, || {
             format!(
@@ -77,7 +70,7 @@ mod tests {
     fn embeddings_start_at_offset_and_end_with_context() {
         let learned = Learned::<NdArray>::new(5, 3, &Default::default());
         let rows = learned.weight.val().narrow(0, 2, 3).into_data();
-        assert_eq!(learned.embedding(2, 3).unwrap().into_data(), rows);
+        assert_eq!(learned.embedding(2, 3).unwrap().unwrap().into_data(), rows);
         let error = learned.embedding(2, 4).unwrap_err().to_string();
         assert!(error.starts_with("a sequence of 6 tokens is longer than the context of 5"), "{error}");
     }

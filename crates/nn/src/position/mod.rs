@@ -86,36 +86,103 @@ pub enum Direction {
     Both,
 }
 
-/// A position scheme with its parameters and tables.
-#[derive(Module, Debug)]
-#[module(custom_display)]
-pub enum Position<B: Backend> {
-    /// A learned vector for each position.
-    Learned(Learned<B>),
-    /// Fixed sines and cosines.
-    Sinusoidal(Sinusoidal<B>),
-    /// Fixed sines and cosines of randomly drawn positions.
-    RandomSinusoidal(RandomSinusoidal<B>),
-    /// Queries and keys rotated by their position.
-    Rotary(Rotary<B>),
-    /// Scores lowered in proportion to the distance.
-    Alibi(Alibi<B>),
-    /// A learned bias for each head and bucket of distances.
-    Relative(Relative<B>),
+/// What a position scheme is created for.
+#[derive(Debug, Clone, Copy)]
+pub struct PositionSettings<'d, B: Backend> {
+    /// The sizes and settings of the model.
+    pub widths: Widths,
+    /// The longest sequence in training.
+    pub context: usize,
+    /// The direction of attention.
+    pub direction: Direction,
+    /// The device.
+    pub device: &'d B::Device,
 }
 
-display_variant!(Position { Learned, Sinusoidal, RandomSinusoidal, Rotary, Alibi, Relative });
+/// The effects of a position scheme. Each method has a default without effect.
+pub trait PositionModule<B: Backend> {
+    /// Creates the scheme.
+    fn init(settings: &PositionSettings<'_, B>) -> Self
+    where
+        Self: Sized;
+
+    /// Visits the parameters of the scheme with their roles, in field order.
+    fn visit_parameters(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let _ = visit;
+    }
+
+    /// Checks that the scheme has positions for `time` tokens.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the scheme has fewer positions.
+    fn check(&self, time: usize) -> Result<()> {
+        let _ = time;
+        Ok(())
+    }
+
+    /// Returns the vectors added to the embeddings of `time` tokens from position `start` on, `[time, d_model]`.
+    ///
+    /// # Errors
+    /// Same as [`Self::check`].
+    fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
+        let _ = (start, time);
+        Ok(None)
+    }
+
+    /// Returns the vectors added to the embeddings of packed documents, `[batch * time, d_model]`.
+    ///
+    /// # Errors
+    /// Same as [`Self::check`], for the longest document.
+    fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
+        let _ = documents;
+        Ok(None)
+    }
+
+    /// Returns the effect of the scheme on the scores of the last `query_time` of `key_time` positions.
+    fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
+        let _ = (query_time, key_time);
+        ScorePosition::None
+    }
+}
+
+/// Declares the modules of the schemes, each with the name of its scheme.
+macro_rules! positions {
+    ($($scheme:ident),+ $(,)?) => {
+        /// A position scheme with its parameters and tables.
+        #[derive(Module, Debug)]
+        #[module(custom_display)]
+        pub enum Position<B: Backend> {
+            $(#[doc = concat!("The scheme [`", stringify!($scheme), "`].")] $scheme($scheme<B>)),+
+        }
+
+        display_variant!(Position { $($scheme),+ });
+
+        impl<B: Backend> Position<B> {
+            fn module(&self) -> &dyn PositionModule<B> {
+                match self {
+                    $(Self::$scheme(module) => module),+
+                }
+            }
+        }
+
+        impl PositionScheme {
+            /// Creates the scheme; returns `None` for [`PositionScheme::None`]. The head width must have passed
+            /// [`Self::check`].
+            pub fn init<B: Backend>(self, settings: &PositionSettings<'_, B>) -> Option<Position<B>> {
+                match self {
+                    Self::None => None,
+                    $(Self::$scheme => Some(Position::$scheme($scheme::init(settings)))),+
+                }
+            }
+        }
+    };
+}
+
+positions! { Learned, Sinusoidal, RandomSinusoidal, Rotary, Alibi, Relative }
 
 impl<B: Backend> ParamRoles for Position<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        match self {
-            Position::Learned(learned) => learned.visit_roles(visit),
-            Position::Relative(relative) => relative.visit_roles(visit),
-            Position::Sinusoidal(_)
-            | Position::RandomSinusoidal(_)
-            | Position::Rotary(_)
-            | Position::Alibi(_) => {}
-        }
+        self.module().visit_parameters(visit);
     }
 }
 
@@ -142,30 +209,6 @@ impl PositionScheme {
         let problem =
             format!("needs heads of even width, but they are {d_head} wide; set `d_head` to an even number");
         Error::check(has_pairs, "position", "\"rotary\"", problem)
-    }
-
-    /// Creates the scheme for sequences up to `context`; returns `None` for [`PositionScheme::None`]. The head width
-    /// must have passed [`Self::check`].
-    pub fn init<B: Backend>(
-        self,
-        widths: Widths,
-        context: usize,
-        direction: Direction,
-        device: &B::Device,
-    ) -> Option<Position<B>> {
-        let Widths { d_model, heads, d_head, rotation, largest_position } = widths;
-        Some(match self {
-            PositionScheme::None => return None,
-            PositionScheme::Learned => Position::Learned(Learned::new(context, d_model, device)),
-            PositionScheme::Sinusoidal => Position::Sinusoidal(Sinusoidal::new(context, d_model, device)),
-            PositionScheme::RandomSinusoidal => {
-                let random = RandomSinusoidal::new(context, largest_position, d_model, device);
-                Position::RandomSinusoidal(random)
-            }
-            PositionScheme::Rotary => Position::Rotary(Rotary::new(context, d_head, rotation, device)),
-            PositionScheme::Alibi => Position::Alibi(Alibi::new(heads, direction, device)),
-            PositionScheme::Relative => Position::Relative(Relative::new(heads, direction, device)),
-        })
     }
 }
 
@@ -204,53 +247,30 @@ impl<B: Backend> Position<B> {
     /// Checks that the scheme has positions for `time` tokens.
     ///
     /// # Errors
-    /// Same as [`Self::embedding`].
+    /// [`Error::Shape`] if the scheme has fewer positions.
     pub fn check(&self, time: usize) -> Result<()> {
-        match self {
-            Position::Learned(learned) => learned.check(time),
-            Position::RandomSinusoidal(random) => random.check(time),
-            Position::Sinusoidal(_) | Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => {
-                Ok(())
-            }
-        }
+        self.module().check(time)
     }
 
     /// Returns the vectors added to the embeddings of `time` tokens from position `start` on, `[time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the scheme has fewer positions than the sequence needs.
+    /// Same as [`Self::check`].
     pub fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
-        match self {
-            Position::Learned(learned) => learned.embedding(start, time).map(Some),
-            Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.embedding(start, time))),
-            Position::RandomSinusoidal(random) => random.embedding(start, time).map(Some),
-            Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
-        }
+        self.module().embedding(start, time)
     }
 
     /// Returns the vectors added to the embeddings of packed documents, `[batch * time, d_model]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the scheme has fewer positions than the longest document needs.
+    /// Same as [`Self::check`], for the longest document.
     pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
-        match self {
-            Position::Learned(learned) => learned.document_embedding(documents).map(Some),
-            Position::Sinusoidal(sinusoidal) => Ok(Some(sinusoidal.document_embedding(documents))),
-            Position::RandomSinusoidal(random) => random.document_embedding(documents).map(Some),
-            Position::Rotary(_) | Position::Alibi(_) | Position::Relative(_) => Ok(None),
-        }
+        self.module().document_embedding(documents)
     }
 
     /// Returns the effect of the scheme on the scores of the last `query_time` of `key_time` positions.
     pub fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
-        match self {
-            Position::Learned(_) | Position::Sinusoidal(_) | Position::RandomSinusoidal(_) => {
-                ScorePosition::None
-            }
-            Position::Rotary(rotary) => rotary.scores(key_time),
-            Position::Alibi(alibi) => ScorePosition::Bias(alibi.bias(query_time, key_time)),
-            Position::Relative(relative) => ScorePosition::Bias(relative.bias(query_time, key_time)),
-        }
+        self.module().scores(query_time, key_time)
     }
 }
 
@@ -272,7 +292,9 @@ mod tests {
         ] {
             let rotation = ModelConfig::default().rotation();
             let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation, largest_position: 31 };
-            let position = scheme.init::<NdArray>(widths, 5, Direction::Causal, &Default::default()).unwrap();
+            let (direction, device) = (Direction::Causal, &Default::default());
+            let settings = PositionSettings::<NdArray> { widths, context: 5, direction, device };
+            let position = scheme.init(&settings).unwrap();
             assert!(position.embedding(0, 5).is_ok());
             position.scores(7, 7).check(3, 4, 7, 7).unwrap();
             match position.embedding(0, 7) {

@@ -17,6 +17,7 @@ use rand::{SeedableRng, rngs::ChaCha8Rng, seq::index};
 
 use super::documents::{DocumentPositions, select};
 use super::sinusoidal::sinusoids;
+use super::{PositionModule, PositionSettings, Widths};
 use crate::display::display_line;
 use crate::{Error, Result, error::ensure, ops};
 
@@ -45,33 +46,6 @@ impl<B: Backend> RandomSinusoidal<B> {
         Self { table: sinusoids(largest, d_model, device), context }
     }
 
-    /// Returns the embeddings of the `time` positions from `start` on, `[time, d_model]`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if there are more tokens than positions.
-    pub fn embedding(&self, start: usize, time: usize) -> Result<Tensor<B, 2>> {
-        self.check(start + time)?;
-        let positions = self.draw(self.seed(), start + time).into_iter().skip(start).take(time);
-        Ok(select(self.table.clone(), positions.map(|position| position as i64).collect()))
-    }
-
-    /// Returns the embeddings of packed documents, `[batch * time, d_model]`. Documents of equal length have equal
-    /// positions.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if a document has more tokens than there are positions.
-    pub fn document_embedding(&self, documents: &DocumentPositions) -> Result<Tensor<B, 2>> {
-        self.check(documents.longest())?;
-        let seed = self.seed();
-        let mut drawn = HashMap::new();
-        let mut all = Vec::new();
-        for &length in documents.lengths() {
-            let positions = drawn.entry(length).or_insert_with(|| self.draw(seed, length));
-            all.extend(positions[..length].iter().map(|&position| position as i64));
-        }
-        Ok(select(self.table.clone(), all))
-    }
-
     /// Returns the seed of the next draw, which is fixed in evaluation.
     fn seed(&self) -> u64 {
         if B::ad_enabled(&self.table.device()) { ops::next_seed() } else { EVALUATION_SEED }
@@ -83,12 +57,33 @@ impl<B: Backend> RandomSinusoidal<B> {
         let count = if B::ad_enabled(&self.table.device()) { time } else { time.max(self.context) };
         positions(seed, count, largest)
     }
+}
 
-    /// Checks that there are positions for `time` tokens.
-    ///
-    /// # Errors
-    /// Same as [`Self::embedding`].
-    pub fn check(&self, time: usize) -> Result<()> {
+impl<B: Backend> PositionModule<B> for RandomSinusoidal<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        let Widths { d_model, largest_position, .. } = settings.widths;
+        Self::new(settings.context, largest_position, d_model, settings.device)
+    }
+
+    fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
+        self.check(start + time)?;
+        let positions = self.draw(self.seed(), start + time).into_iter().skip(start).take(time);
+        Ok(Some(select(self.table.clone(), positions.map(|position| position as i64).collect())))
+    }
+
+    fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
+        self.check(documents.longest())?;
+        let seed = self.seed();
+        let mut drawn = HashMap::new();
+        let mut all = Vec::new();
+        for &length in documents.lengths() {
+            let positions = drawn.entry(length).or_insert_with(|| self.draw(seed, length));
+            all.extend(positions[..length].iter().map(|&position| position as i64));
+        }
+        Ok(Some(select(self.table.clone(), all)))
+    }
+
+    fn check(&self, time: usize) -> Result<()> {
         let [largest, _] = self.table.dims();
         ensure(time <= largest, Error::Shape, || {
             format!(
@@ -120,7 +115,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     fn rows<B: Backend>(position: &RandomSinusoidal<B>, start: usize, time: usize) -> Vec<Vec<f32>> {
-        let rows = position.embedding(start, time).unwrap().into_data().convert::<f32>();
+        let rows = position.embedding(start, time).unwrap().unwrap().into_data().convert::<f32>();
         rows.to_vec::<f32>().unwrap().chunks(7).map(<[f32]>::to_vec).collect()
     }
 

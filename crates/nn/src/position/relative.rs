@@ -7,9 +7,10 @@
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-use super::Direction;
+use super::{Direction, PositionModule, PositionSettings};
 use crate::display::display_line;
-use crate::role::{ParamRole, ParamRoles};
+use crate::ops::ScorePosition;
+use crate::role::ParamRole;
 
 /// The number of buckets, as in T5.
 pub const BUCKETS: usize = 32;
@@ -54,13 +55,6 @@ display_line!(Relative, self => {
     direction: self.direction,
 });
 
-impl<B: Backend> ParamRoles for Relative<B> {
-    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { weight, direction: _ } = self;
-        visit(weight.id, ParamRole::Embedding);
-    }
-}
-
 impl<B: Backend> Relative<B> {
     /// Creates biases for `heads` heads from N(0, 0.02): near zero, so that initially no distance is preferred.
     pub fn new(heads: usize, direction: Direction, device: &B::Device) -> Self {
@@ -78,6 +72,21 @@ impl<B: Backend> Relative<B> {
         let weight = self.weight.val();
         let buckets = Tensor::<B, 1, Int>::from_data(TensorData::new(buckets, [count]), &weight.device());
         weight.select(0, buckets).transpose() // [heads, query_time + key_time - 1]
+    }
+}
+
+impl<B: Backend> PositionModule<B> for Relative<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        Self::new(settings.widths.heads, settings.direction, settings.device)
+    }
+
+    fn visit_parameters(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { weight, direction: _ } = self;
+        visit(weight.id, ParamRole::Embedding);
+    }
+
+    fn scores(&self, query_time: usize, key_time: usize) -> ScorePosition<B> {
+        ScorePosition::Bias(self.bias(query_time, key_time))
     }
 }
 

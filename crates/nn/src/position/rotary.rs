@@ -22,6 +22,7 @@ use burn::tensor::{Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::sinusoidal::frequency;
+use super::{PositionModule, PositionSettings, Widths};
 use crate::choices;
 use crate::display::display_line;
 use crate::ops::ScorePosition;
@@ -142,7 +143,7 @@ impl<B: Backend> Rotary<B> {
     }
 
     /// Returns the tables of the first `time` positions.
-    pub fn scores(&self, time: usize) -> ScorePosition<B> {
+    pub fn tables(&self, time: usize) -> ScorePosition<B> {
         let [positions, pairs] = self.cosine.dims();
         if time <= positions {
             let [cosine, sine] = [&self.cosine, &self.sine].map(|table| table.clone().narrow(0, 0, time));
@@ -158,6 +159,17 @@ impl<B: Backend> Rotary<B> {
     }
 }
 
+impl<B: Backend> PositionModule<B> for Rotary<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        let Widths { d_head, rotation, .. } = settings.widths;
+        Self::new(settings.context, d_head, rotation, settings.device)
+    }
+
+    fn scores(&self, _query_time: usize, key_time: usize) -> ScorePosition<B> {
+        self.tables(key_time)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +179,7 @@ mod tests {
 
     fn tables(time: usize) -> [Tensor<NdArray, 2>; 2] {
         let rotation = ModelConfig::default().rotation();
-        match Rotary::<NdArray>::new(5, 6, rotation, &Default::default()).scores(time) {
+        match Rotary::<NdArray>::new(5, 6, rotation, &Default::default()).tables(time) {
             ScorePosition::Rotation { cosine, sine } => [cosine, sine],
             other => panic!("{other:?}"),
         }
@@ -204,7 +216,7 @@ mod tests {
         let rotary = Rotary::<NdArray>::new(131_072, 6, rotation, &Default::default());
         assert_eq!(rotary.cosine.dims(), [MAX_EAGER_POSITIONS, 3]);
         for time in [MAX_EAGER_POSITIONS + 7, MAX_EAGER_POSITIONS + 3, 3 * MAX_EAGER_POSITIONS] {
-            let ScorePosition::Rotation { cosine, sine } = rotary.clone().scores(time) else { panic!() };
+            let ScorePosition::Rotation { cosine, sine } = rotary.clone().tables(time) else { panic!() };
             for (table, function) in [(cosine, f64::cos as fn(f64) -> f64), (sine, f64::sin)] {
                 assert_eq!(table.dims(), [time, 3]);
                 let last = table.narrow(0, time - 1, 1).into_data().to_vec::<f32>().unwrap();

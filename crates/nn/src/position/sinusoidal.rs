@@ -11,6 +11,8 @@ use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
 use super::documents::DocumentPositions;
+use super::{PositionModule, PositionSettings};
+use crate::Result;
 use crate::display::display_line;
 
 /// Returns the interleaved sines and cosines of `time` positions, `[time, d_model]`.
@@ -46,16 +48,6 @@ impl<B: Backend> Sinusoidal<B> {
         Self { table: sinusoids(context, d_model, device) }
     }
 
-    /// Returns the rows of `time` positions from `start` on, `[time, d_model]`.
-    pub fn embedding(&self, start: usize, time: usize) -> Tensor<B, 2> {
-        self.table(start + time).narrow(0, start, time)
-    }
-
-    /// Returns the rows of packed documents, `[batch * time, d_model]`.
-    pub fn document_embedding(&self, documents: &DocumentPositions) -> Tensor<B, 2> {
-        documents.select(self.table(documents.longest()))
-    }
-
     /// Returns a table of at least `positions` rows.
     fn table(&self, positions: usize) -> Tensor<B, 2> {
         let [context, d_model] = self.table.dims();
@@ -63,6 +55,20 @@ impl<B: Backend> Sinusoidal<B> {
             true => self.table.clone(),
             false => sinusoids(positions, d_model, &self.table.device()),
         }
+    }
+}
+
+impl<B: Backend> PositionModule<B> for Sinusoidal<B> {
+    fn init(settings: &PositionSettings<'_, B>) -> Self {
+        Self::new(settings.context, settings.widths.d_model, settings.device)
+    }
+
+    fn embedding(&self, start: usize, time: usize) -> Result<Option<Tensor<B, 2>>> {
+        Ok(Some(self.table(start + time).narrow(0, start, time)))
+    }
+
+    fn document_embedding(&self, documents: &DocumentPositions) -> Result<Option<Tensor<B, 2>>> {
+        Ok(Some(documents.select(self.table(documents.longest()))))
     }
 }
 
@@ -77,7 +83,7 @@ mod tests {
         let rows = sinusoids::<NdArray>(13, 7, &device).narrow(0, 3, 8).into_data();
         for context in [5, 11, 13] {
             let table = Sinusoidal::<NdArray>::new(context, 7, &device);
-            assert_eq!(table.embedding(3, 8).into_data(), rows);
+            assert_eq!(table.embedding(3, 8).unwrap().unwrap().into_data(), rows);
         }
     }
 }
