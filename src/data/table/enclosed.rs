@@ -133,11 +133,13 @@ impl Table<'_> {
         if regularity == 0.0 || is_chosen {
             return Ok(());
         }
-        let and_symbols = if are_phrases { "" } else { " and `data.values` = \"symbols\"" };
+        let are_lists = are_lists(values.iter());
+        let is_enough = are_phrases && !are_lists;
+        let and_symbols = if is_enough { "" } else { " and `data.values` = \"symbols\"" };
         let problem = format!(
             "is entirely in quotes, as are the lines below, so each line is one value; {}, or set \
              `data.column` = 1{and_symbols} to make each line one token",
-            remove_quotes(self.path(), are_lists(values.iter()))
+            remove_quotes(self.path(), are_lists)
         );
         Err(self.problem(rows().next().map(|row| row.0), problem))
     }

@@ -128,9 +128,9 @@ fn fully_quoted_lines_are_refused_with_a_command() {
         ("\"a,b,c\"\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
         ("a,b,c\n", &numbers, json!(["0", "0", "0"]), &as_symbols),
         ("", &words, json!(["w0", "x y", "z"]), &["data.column=1"]),
-        ("", &lists, json!(["0", "0"]), &["data.column=1"]),
-        ("a,b\n", &lists, json!(["0", "0"]), &["data.column=1"]),
-        ("", &strings, json!(["w0", "x, y"]), &["data.column=1"]),
+        ("", &lists, json!(["0", "0"]), &as_symbols),
+        ("a,b\n", &lists, json!(["0", "0"]), &as_symbols),
+        ("", &strings, json!(["w0", "x, y"]), &as_symbols),
     ] {
         write(folder, "it's.csv", header, 200, row);
         for sets in [&[][..], &["data.delimiter=comma"]] {
