@@ -58,11 +58,10 @@
 //! ```
 //! use std::sync::{Arc, Mutex};
 //!
-//! use causal_attention::backend;
 //! use causal_attention::config::Config;
 //! use causal_attention::data::{Dataset, Vocabulary};
 //! use causal_attention::training::observers::{ModelAccess, Moment, Observer};
-//! use causal_attention::training::{Control, Mode, RunInputs, RunPath, launch_with};
+//! use causal_attention::training::{RunPath, train};
 //!
 //! /// Records the largest weight every two steps.
 //! struct LargestWeight(Arc<Mutex<Vec<(usize, f32)>>>);
@@ -86,11 +85,10 @@
 //! let mut config = Config::default();
 //! config.training.steps = Some(4);
 //! let recorded = Arc::new(Mutex::new(Vec::new()));
-//! let inputs = RunInputs { dataset: Some(dataset), observers: vec![Box::new(LargestWeight(recorded.clone()))] };
+//! let observer = LargestWeight(recorded.clone());
 //! # let temporary = tempfile::tempdir().unwrap();
 //! # let folder = temporary.path().join("run");
-//! let control = Control::unwatched(backend::choose(None, None)?);
-//! let outcome = launch_with(&config, Mode::New(RunPath::Folder(folder)), &control, inputs)?;
+//! let outcome = train(&config, dataset, vec![Box::new(observer)], RunPath::Folder(folder))?;
 //! assert_eq!(outcome.summary.work.steps, 4);
 //! let steps: Vec<usize> = recorded.lock().unwrap().iter().map(|(step, _)| *step).collect();
 //! assert_eq!(steps, [0, 2, 4]);

@@ -30,7 +30,6 @@ pub struct Analysis {
     pub step: usize,
     /// The loss over the full validation set. If it differs from the loss of the run's best weights, the analysis
     /// belongs to other weights.
-    #[serde(default)]
     pub loss: Option<f64>,
     /// The number of validation sequences that the heads were scored on.
     pub sequences: usize,

@@ -63,7 +63,11 @@ impl Score {
                 3,
             ),
         };
-        ScoreKind { key, name, unit, meaning, digits, is_weight: unit == "weight" }
+        let is_weight = match self {
+            Score::Itself | Score::Previous | Score::First | Score::Induction | Score::Duplicate => true,
+            Score::Entropy | Score::Distance | Score::Ablation => false,
+        };
+        ScoreKind { key, name, unit, meaning, digits, is_weight }
     }
 
     /// Formats a value of this score.

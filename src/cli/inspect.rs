@@ -1,5 +1,7 @@
 //! `inspect`: attention and predictions on a given input.
 
+mod why;
+
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
@@ -59,6 +61,11 @@ pub struct Args {
     /// The contents of the JSON besides the tokens; others are not kept in memory. [default: all]
     #[arg(long, value_name = "CONTENTS", value_delimiter = ',', requires = "json", conflicts_with = "out")]
     only: Vec<Content>,
+    /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
+    /// what the token embedding, the positions and each earlier component add to it, on both sides.
+    #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
+        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only"])]
+    why: Option<why::Asked>,
 }
 
 /// Contents of the JSON that can be selected.
@@ -104,6 +111,9 @@ fn rows(maps: &[Vec<Vec<f32>>], keys: usize) -> HeadRows<'_> {
 pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let OpenedRun { folder, config, .. } = &run;
+    if let Some(asked) = args.why {
+        return print_score(asked, &args, &run);
+    }
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
     let picture_options = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
@@ -153,6 +163,16 @@ pub fn run(args: Args) -> Result<()> {
     if !args.json {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
+    Ok(())
+}
+
+/// Prints the parts of an attention score.
+fn print_score(asked: why::Asked, args: &Args, run: &OpenedRun) -> Result<()> {
+    let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
+    let sample = args.given.sample(&vocabulary, &run.config)?;
+    let (interventions, folder) = (&args.interventions, &run.folder);
+    let found = run.compute(why::Why { asked, interventions, folder, sample: &sample })?;
+    why::print(&found, &sample, &vocabulary, args.json);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::numbers::counted;
 use crate::terminal::{print_json, say, warn};
 use crate::training::RunFolder;
 
-/// ScoreJob a text with a run's best weights: the log-probability of each token, and the perplexity.
+/// Score a text with a run's best weights: the log-probability of each token, and the perplexity.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::files::serialize_path;
 use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics};
 
-/// A run of a comparison. RunLosses are in nats per token; unknown values are `None`.
+/// A run of a comparison. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedRun {
     /// The name of the run's folder, or its path if two folders have the same name.

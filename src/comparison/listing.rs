@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::files::{Text, has_entry, read_json, serialize_path};
 use crate::training::{RunFolder, Scores};
 
-/// A run, or a study with the result of its best trial. RunLosses are in nats per token; unknown values are `None`.
+/// A run, or a study with the result of its best trial. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Listed {
     /// The name of the folder.

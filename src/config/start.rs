@@ -7,7 +7,7 @@ use crate::data::{DataConfig, Source};
 use crate::error::{Error, Origin};
 
 /// The keys that select the vocabulary of a file.
-const VOCABULARY_KEYS: [&str; 3] = ["data.tokens", "data.vocab", "data.values"];
+const VOCABULARY_KEYS: [&str; 5] = ["data.tokens", "data.vocab", "data.values", "data.bins", "data.binning"];
 
 impl Config {
     /// Returns this config with the vocabulary keys of the run that it starts from, whose vocabulary is used. Logs a
@@ -40,7 +40,10 @@ impl Config {
             Source::Text | Source::Array => {
                 DataConfig { tokens: inherited.tokens, vocab: inherited.vocab, ..data }
             }
-            Source::Table => DataConfig { values: inherited.values, vocab: inherited.vocab, ..data },
+            Source::Table => {
+                let DataConfig { values, vocab, bins, binning, .. } = inherited;
+                DataConfig { values, vocab, bins, binning, ..data }
+            }
             // The vocabulary of a task follows from its keys.
             Source::Sequences | Source::Memory => return (self, Vec::new()),
         };
@@ -100,6 +103,14 @@ mod tests {
         }
 
         let table = "[data]\npath = \"a.csv\"\nvalues = \"integers\"\n";
+        let binned =
+            started("[data]\npath = \"a.csv\"\nbins = 8\n", &["data.bins=16", "data.binning=uniform"]);
+        assert_eq!(
+            (binned.0.bins, binned.0.binning, binned.1.len()),
+            (8, Default::default(), 2),
+            "{:?}",
+            binned.1
+        );
         let (data, messages) = started(table, &["data.values=symbols", "data.vocab=30"]);
         assert_eq!(
             (data.values, data.vocab, messages.len()),

@@ -121,7 +121,7 @@ impl TuneConfig {
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("tune"))?;
         let method = self.method();
-        let name = format!("\"{method:?}\"").to_lowercase();
+        let name = format!("\"{method}\"");
         let has_own_search = method == Method::Recipe;
         let own =
             "has its own search space; remove [tune.search], or use \"halving\", \"random\" or \"grid\"";

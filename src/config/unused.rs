@@ -59,6 +59,39 @@ mod tests {
     }
 
     #[test]
+    fn keys_without_effect_exist() {
+        let sets: [&[&str]; 6] = [
+            &[],
+            &["model.architecture=one_layer", "training.schedule=constant", "training.optimizer=sgd"],
+            &[
+                "data.task=addition",
+                "model.position=rotary",
+                "model.rope_scaling=llama3",
+                "training.optimizer=muon",
+            ],
+            &["data.path=a.txt", "model.rope_scaling=linear", "training.schedule=trapezoid"],
+            &["data.path=a.csv", "data.bins=4"],
+            &["data.path=a.npy", "data.valid_path=b.npy", "tune.method=recipe"],
+        ];
+        for set in sets {
+            let set = set.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let config = Config::parse("", Path::new("config.toml"), &set).unwrap();
+            let tune = config.tune.clone().unwrap_or_default();
+            for (section, unused) in [
+                ("data", config.data.unused_keys(None)),
+                ("model", config.model.unused_keys()),
+                ("training", config.training.unused_keys()),
+                ("tune", tune.unused_keys()),
+            ] {
+                let keys = crate::config::keys_of(section);
+                let unknown: Vec<_> = unused.keys().filter(|key| !keys.contains(key)).collect();
+                assert!(unknown.is_empty(), "[{section}] has no {unknown:?}");
+                assert!(unused.keys().next().is_some() || section == "tune", "[{section}] with {set:?}");
+            }
+        }
+    }
+
+    #[test]
     fn keys_without_effect_are_reported() {
         for (set, expected) in [
             (&["training.optimizer=sgd", "training.weight_decay=0.1"][..], "`training.weight_decay` = 0.1"),

@@ -74,6 +74,17 @@ impl Dataset {
         of_table.chain(self.text.iter().flat_map(|text| &text.warnings))
     }
 
+    /// Adds the warnings from reading another dataset that these warnings do not contain.
+    pub(super) fn add_guesses(&mut self, other: &Self) {
+        let new: Vec<String> =
+            other.guesses().filter(|guess| !self.guesses().any(|own| own == *guess)).cloned().collect();
+        match (&mut self.table, &mut self.text) {
+            (Some(table), _) => Arc::make_mut(table).guesses.extend(new),
+            (None, Some(text)) => Arc::make_mut(text).warnings.extend(new),
+            (None, None) => {}
+        }
+    }
+
     /// Returns a hash of all ids of both sets. A resumed run compares it with the hash at its start to detect changed
     /// data.
     pub fn fingerprint(&self) -> u64 {

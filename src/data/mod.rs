@@ -201,7 +201,9 @@ fn read_both(
         );
         return Err(Error::key("data.valid_path", &config.valid_path, problem));
     }
-    Ok(Dataset { valid: valid.valid, ..train })
+    let mut both = Dataset { valid: valid.valid.clone(), ..train };
+    both.add_guesses(&valid);
+    Ok(both)
 }
 
 /// Returns the data of `loaded`, which `config` and `seed` produced, in sequences of another length. A stream is cut

@@ -11,10 +11,11 @@ use super::ending::Outcome;
 use super::new_folder::RunPath;
 use super::observers::Observer;
 use super::observers::metrics_log::MetricsLog;
-use super::resume::{Opening, hash_of_start, training_keys};
+use super::provenance::Provenance;
+use super::resume::Opening;
 use super::run_folder::{Lock, RunFolder};
 use super::start::{check_schedule, dataset, dataset_of, initial_weights, sizes_of};
-use super::state::{Provenance, RunState};
+use super::state::RunState;
 use super::trainer::Trainer;
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, MemoryEstimate, choose, compute};
@@ -49,17 +50,20 @@ pub struct RunInputs {
     pub observers: Vec<Box<dyn Observer>>,
 }
 
-/// Trains on data from memory, on the device that the config selects, and writes a run folder below `runs`. The config
-/// in that folder records that the data was in memory, so commands that need the data ask for a file.
+/// Trains on data from memory, on the device that the config selects, and writes a run folder. The config in that folder
+/// records that the data was in memory, so commands that need the data ask for a file.
 ///
 /// # Errors
 /// As [`launch`].
-pub fn train(config: &Config, dataset: Dataset, observers: Vec<Box<dyn Observer>>) -> Result<Outcome> {
-    let training = &config.training;
-    let device = choose(training.backend, training.device.as_ref())?;
-    let target = RunPath::Named(config.name());
+pub fn train(
+    config: &Config,
+    dataset: Dataset,
+    observers: Vec<Box<dyn Observer>>,
+    folder: RunPath,
+) -> Result<Outcome> {
+    let device = choose(config.training.backend, config.training.device.as_ref())?;
     let given = RunInputs { dataset: Some(dataset), observers };
-    launch_with(config, Mode::New(target), &Control::unwatched(device), given)
+    launch_with(config, Mode::New(folder), &Control::unwatched(device), given)
 }
 
 /// Trains on the device that `control` names, with the threads, kernels and precision of the config.
@@ -165,11 +169,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
             None => None,
         };
         let description = Description { model: config.model.clone(), sizes };
-        let data_fingerprint = dataset.fingerprint();
-        let (began_with, training) = (hash_of_start(config), training_keys(config));
-        let guesses = dataset.guesses().cloned().collect();
-        let changes = Vec::new();
-        let provenance = Provenance { data_fingerprint, began_with, training, guesses, changes };
+        let provenance = Provenance::new(config, &dataset);
         let state = RunState { provenance, ..RunState::default() };
         let moments = Vec::new();
         let written = CheckpointContents { step: 0, weights, description, moments, state: state.to_json() };

@@ -1,7 +1,7 @@
 //! Training runs, driven by Burn's learner.
 //!
-//! A run starts from a checkpoint of step 0 in its folder, and always continues from the newest checkpoint. A run that
-//! was killed and resumed therefore computes the same results as an uninterrupted one.
+//! A run writes a checkpoint of step 0 and starts from it in memory; a resumed run continues from the newest checkpoint.
+//! A run that was killed and resumed computes the same results as an uninterrupted one.
 //!
 //! | file | contents |
 //! |---|---|
@@ -13,6 +13,7 @@
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
 //! | `setup`, `resume` | the fixed part of a run, and opening a run at a checkpoint |
+//! | `provenance` | what a run was started with, and checks that a resumed run continues it |
 //! | `state` | the state of a run, apart from weights and moments |
 //! | `records`, `ending` | reading results, validations and the events of observers; the end of a run |
 //! | `reduce` | the all-reduce of a step over one or several processes |
@@ -44,6 +45,7 @@ mod opening;
 mod optimizer;
 mod parts;
 mod plan;
+mod provenance;
 mod records;
 mod reduce;
 mod resume;
@@ -73,12 +75,13 @@ pub use optimizer::Optimizer;
 pub use parts::{StepParts, TimedExchange, time_parts};
 pub use plan::Plan;
 
+pub use provenance::Provenance;
 pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;
-pub use start::{dataset, dataset_of, has_different_data, sizes_of};
-pub use state::{Best, Clipping, Provenance, RunState, RunTime};
+pub use start::{dataset, dataset_of, has_different_data, initial_weights, sizes_of};
+pub use state::{Best, Clipping, RunState, RunTime};
 pub use step::{StepBatches, StepOutput, Trainee};
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Losses, Machine, Scores, Summary, Work};

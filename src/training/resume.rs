@@ -1,6 +1,5 @@
 //! Opening a run at the newest checkpoint of its folder. Everything is read and checked before any file is changed.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 
 use burn::tensor::backend::AutodiffBackend;
@@ -13,6 +12,7 @@ use super::metrics::{Row, Split};
 use super::observers::{self, EarlyStopping, Moment, Observer, early_stopping};
 use super::opening::check_model;
 use super::optimizer::Optimizer;
+use super::provenance::training_keys;
 use super::reduce::{AllReduce, Reduce, SingleProcess};
 use super::run_folder::RunFolder;
 use super::schedule::{Schedule, Scheduler};
@@ -27,8 +27,8 @@ use super::trainer::{Learning, Parallel, Trainer};
 use crate::backend::DeviceWatch;
 use crate::config::{Config, NOTHING, TrainingConfig, differing};
 use crate::data::Dataset;
-use crate::error::{Error, Result, ensure};
-use crate::files::{has_entry, hash, open_own_to_write, read_own, write_atomically};
+use crate::error::{Error, Result};
+use crate::files::{has_entry, open_own_to_write, read_own, write_atomically};
 use crate::numbers::{counted, part_of, thousands};
 use crate::role::ParamRoles;
 use crate::weights::file::WeightsFile;
@@ -60,8 +60,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let read = checkpoint.map_or_else(|| checkpoint::newest(&folder), |begun| Ok((begun, Vec::new())));
         let (Checkpoint { path, weights, description, moments, mut state }, damaged) = workers.agree(read)?;
         check_model(&folder, config, &description)?;
-        check_data(&folder, &state, &dataset)?;
-        check_start(&folder, &state, config)?;
+        state.provenance.check(&folder, config, &dataset)?;
         let setup = Setup::new(config, control, folder, dataset, description);
         let folder = &setup.folder;
         let previous = Previous::of(&state, &setup);
@@ -80,9 +79,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         workers.on_first(|| {
             let from = path.display();
             damaged.iter().for_each(|problem| log::warn!("{problem}; resuming from {from}"));
-            let training = training_keys(config);
-            state.provenance.changes.extend(changed_keys(&state, &training));
-            state.provenance.training = training;
+            state.provenance.resume(state.step, config);
             rewind(folder, config, &mut state)?;
             let moment = Moment { setup: &setup, state: &state, is_ending: false };
             observers.iter_mut().try_for_each(|observer| observer.start(&moment))
@@ -139,73 +136,6 @@ fn reduce<B: AutodiffBackend>(control: &Control) -> Box<dyn Reduce<B>> {
         1 => Box::new(SingleProcess),
         _ => Box::new(AllReduce { workers: control.workers.clone(), exchange: Exchange::default() }),
     }
-}
-
-/// Returns the hash of the seed and the model of a run, which checkpoints store as `began_with`.
-pub(super) fn hash_of_start(config: &Config) -> String {
-    let is_kept = |key: &String| key == "run.seed" || key.starts_with("model.");
-    let kept: Vec<String> = config
-        .values()
-        .into_iter()
-        .filter(|(key, _)| is_kept(key))
-        .map(|(key, value)| format!("{key} = {value}"))
-        .collect();
-    hash(kept.join("\n").as_bytes())
-}
-
-/// Rejects a seed or model that differs from the start of the run, for example in an edited config.toml.
-fn check_start(folder: &RunFolder, state: &RunState, config: &Config) -> Result<()> {
-    let is_same =
-        state.provenance.began_with.is_empty() || state.provenance.began_with == hash_of_start(config);
-    ensure(is_same, Error::Input, || {
-        format!(
-            "`{}` has a different `run.seed` or [model] than at the start of the run; restore them: only the keys \
-            of [training] and [analysis] may change",
-            folder.config().display()
-        )
-    })
-}
-
-/// Returns the keys of the section `training` that affect training.
-pub(super) fn training_keys(config: &Config) -> BTreeMap<String, toml::Value> {
-    const WITHOUT_EFFECT: [&str; 10] = [
-        "training.backend",
-        "training.device",
-        "training.threads",
-        "training.kernels",
-        "training.log_every",
-        "training.checkpoint_every",
-        "training.tensorboard",
-        "training.max_minutes",
-        "training.worker_timeout",
-        "training.shards",
-    ];
-    let mut keys = config.values();
-    keys.retain(|key, _| key.starts_with("training.") && !WITHOUT_EFFECT.contains(&key.as_str()));
-    keys
-}
-
-/// Returns the changes of the `training` keys since the checkpoint.
-fn changed_keys(state: &RunState, now: &BTreeMap<String, toml::Value>) -> Option<String> {
-    let step = state.step;
-    let before = if state.provenance.training.is_empty() { now } else { &state.provenance.training };
-    let keys = now.keys().chain(before.keys()).map(String::as_str).collect::<BTreeSet<_>>();
-    let changes: Vec<String> = differing(keys.into_iter(), [now, before])
-        .map(|(key, (value, before))| format!("{key} = {value} (was {before})"))
-        .collect();
-    (step > 0 && !changes.is_empty())
-        .then(|| format!("resumed after step {step} with {}", changes.join(", ")))
-}
-
-/// Rejects data that differs from the data of the run.
-fn check_data(folder: &RunFolder, state: &RunState, dataset: &Dataset) -> Result<()> {
-    ensure(state.provenance.data_fingerprint == dataset.fingerprint(), Error::Input, || {
-        let path = folder.path().display();
-        format!(
-            "the data has changed since the run `{path}` started; restore the file, `run.seed` and the \
-            section [data]"
-        )
-    })
 }
 
 /// Rejects a run that shares a growing file with another run, before any file is changed.

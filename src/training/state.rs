@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::control::Stop;
 use super::metrics::{Row, Split};
+use super::provenance::Provenance;
 use crate::error::{Error, Result};
 use crate::evaluation::Evaluation;
 
@@ -28,7 +29,6 @@ pub struct RunState {
     /// The best validation.
     pub best: Option<Best>,
     /// The steps with clipped gradients.
-    #[serde(default)]
     pub clipping: Clipping,
     /// The parts of the observers, by name.
     pub parts: BTreeMap<String, Value>,
@@ -38,25 +38,6 @@ pub struct RunState {
     /// The reason to stop that the processes agreed on at the last step.
     #[serde(skip)]
     pub stop: Option<Stop>,
-}
-
-/// What a run was started with, and how that was changed since.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Provenance {
-    /// The fingerprint of the data. A run resumes only with the same data.
-    pub data_fingerprint: u64,
-    /// The hash of the seed and the model. A run resumes only with the same seed and model.
-    #[serde(default)]
-    pub began_with: String,
-    /// The keys of the section `training` that were used last.
-    #[serde(default)]
-    pub training: BTreeMap<String, toml::Value>,
-    /// The warnings from reading the data at the start, which a resumed run reads as recorded.
-    #[serde(default)]
-    pub guesses: Vec<String>,
-    /// The changes of the section `training` with which the run was resumed.
-    #[serde(default)]
-    pub changes: Vec<String>,
 }
 
 /// The number of steps whose gradients were clipped, and of all steps.
@@ -100,7 +81,6 @@ pub struct RunTime {
     /// The seconds of the run, including validations and checkpoints.
     pub elapsed: f64,
     /// The seconds spent on writing checkpoints.
-    #[serde(default)]
     pub checkpoint_seconds: f64,
 }
 

@@ -76,7 +76,6 @@ pub struct Work {
     /// The seconds of training, without validations, checkpoints and the scoring of heads.
     pub seconds: f64,
     /// The seconds spent on writing checkpoints.
-    #[serde(default)]
     pub checkpoint_seconds: f64,
     /// The targets trained on per second.
     pub tokens_per_second: f64,
@@ -90,7 +89,6 @@ pub struct Machine {
     /// The backend of the run.
     pub backend: String,
     /// The name of the device, as its driver reports it.
-    #[serde(default)]
     pub device: String,
     /// The number of workers that shared the last steps.
     #[serde(default = "one")]
@@ -302,7 +300,7 @@ mod tests {
             "best_valid_loss": 1.5, "best_step": 7, "last_valid_loss": 1.6, "last_train_loss": 1.4, "floor": 0.5,
             "accuracy": 0.5, "determined_accuracy": 0.75, "parameters": 11, "steps": 13, "steps_per_epoch": 3.0,
             "tokens": 17, "seconds": 1.5, "checkpoint_seconds": 0.5, "tokens_per_second": 19.0, "clip_rate": 0.25,
-            "backend": "flex", "seed": 0, "ended": "completed", "weights_sha256": "23",
+            "backend": "flex", "device": "cpu", "seed": 0, "ended": "completed", "weights_sha256": "23",
         });
         let read = |value: &serde_json::Value| {
             std::fs::write(folder.summary(), value.to_string()).unwrap();

@@ -10,7 +10,7 @@ use crate::config::{Config, Method, TuneConfig};
 use crate::data::{Dataset, Source};
 use crate::error::{Error, Result};
 use crate::numbers::{counted, thousands};
-use crate::training::{RunFolder, sizes_of};
+use crate::training::{RunFolder, initial_weights, sizes_of};
 
 /// The maximum number of steps of a trial.
 const MAX_TRIAL_STEPS: usize = 1_000_000_000;
@@ -123,6 +123,8 @@ impl Outline {
     pub fn candidates(&self, dataset: &Dataset, device: &Device) -> Result<Vec<Candidate>> {
         if let Some(from) = self.base.run.start() {
             RunFolder::open(from)?.weights()?;
+            // Otherwise, every trial would fail.
+            initial_weights(&self.base, sizes_of(&self.base, dataset)?)?;
         }
         let candidate = |(trial, setting): (usize, Setting)| {
             let config = self.base.with(&setting)?;

@@ -61,7 +61,7 @@ pub struct OverfitCheck {
 /// `None` if no candidate's model can be built.
 ///
 /// # Errors
-/// If no candidate overfits: the loss of the first candidate and the most likely reason. Reasons are labels that the
+/// If no candidate overfits: the lowest loss and the most likely reason. Reasons are labels that the
 /// inputs do not determine, a learning rate that is too high or too low, and gradients clipped to almost nothing.
 pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Result<Option<OverfitCheck>> {
     let batch = first_batch(dataset, BATCH_TARGETS, MAX_BATCH_SEQUENCES);
@@ -77,7 +77,9 @@ pub fn overfit(candidates: &[Candidate], dataset: &Dataset, on: &Device) -> Resu
         if found.has_overfitted() {
             return Ok(Some(found));
         }
-        failed.get_or_insert((candidate, found));
+        if failed.as_ref().is_none_or(|(_, lowest)| found.reached.total_cmp(&lowest.reached).is_lt()) {
+            failed = Some((candidate, found));
+        }
     }
     let Some((candidate, found)) = failed else { return Ok(None) };
     let whose = match candidate.setting.is_empty() {
@@ -326,6 +328,19 @@ mod tests {
         assert_eq!(checked(&all[1..2]).unwrap(), None);
         all.iter_mut().for_each(|one| one.too_large = Some(Error::Input("too large".into())));
         assert_eq!(checked(&all).unwrap(), None);
+    }
+
+    #[test]
+    fn the_lowest_loss_of_all_trials_is_reported() {
+        let rate = |trial, rate: &str| {
+            candidate(trial, &[&format!("training.learning_rate={rate}"), "training.min_learning_rate=0"], "")
+        };
+        let searched = [("1e-9", 0), ("1e-5", 1), ("1e-8", 2)].map(|(value, trial)| Candidate {
+            setting: toml::from_str(&format!("\"training.learning_rate\" = {value}")).unwrap(),
+            ..rate(trial, value)
+        });
+        let message = checked(&searched).unwrap_err().to_string();
+        assert!(message.contains("the loss of trial 001 (learning_rate 1e-5)"), "{message}");
     }
 
     #[test]

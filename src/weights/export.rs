@@ -1,7 +1,9 @@
 //! Exports a model to files that another program reads: the weights, a small `config.json`, and the vocabulary.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use burn_flex::Flex;
 use serde_json::{Value, json};
 
 use super::companions::{self, Companions};
@@ -12,6 +14,7 @@ use crate::data::Vocabulary;
 use crate::data::vocabulary::{END, delimited_by_end};
 use crate::error::Result;
 use crate::files::write_atomically;
+use crate::role::{ParamRole, ParamRoles};
 
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,7 +81,9 @@ pub fn export(
             (tensors, for_pytorch(), config)
         }
         None if format == ExportFormat::PytorchNames => {
-            (tensors.into_iter().map(pytorch_tensor).collect(), for_pytorch(), native_config())
+            let tables = embedding_tables(description)?;
+            let tensors = tensors.into_iter().map(|tensor| pytorch_tensor(tensor, &tables));
+            (tensors.collect(), for_pytorch(), native_config())
         }
         None => (tensors, native::entry(description), native_config()),
     };
@@ -171,11 +176,16 @@ fn tokenizer(stored: &Value) -> Option<Value> {
     }))
 }
 
-/// Converts a parameter to PyTorch's name and layout.
-fn pytorch_tensor(tensor: LazyTensor) -> LazyTensor {
-    // Embedding tables have one row per entry in PyTorch too.
-    let tables = ["embedding.weight", "embedding.token.weight", "position.weight"];
-    let is_table = tables.iter().any(|table| tensor.name.ends_with(table));
+/// Returns the names of the model's embedding tables.
+fn embedding_tables(description: &Description) -> Result<HashSet<String>> {
+    let model = description.model.init::<Flex>(description.sizes, &Default::default())?;
+    let roles = native::names(&model).into_iter().zip(model.roles());
+    Ok(roles.filter(|(_, role)| *role == ParamRole::Embedding).map(|(name, _)| name).collect())
+}
+
+/// Converts a parameter to PyTorch's name and layout. Embedding tables have one row per entry in PyTorch too.
+fn pytorch_tensor(tensor: LazyTensor, tables: &HashSet<String>) -> LazyTensor {
+    let is_table = tables.contains(&tensor.name);
     let name = tensor.name.replace(".gamma", ".weight").replace(".beta", ".bias");
     match tensor.shape[..] {
         [rows, columns] if !is_table => {

@@ -156,3 +156,37 @@ fn inspect_prints_only_what_is_selected() {
         assert!(stderr.contains(problem), "{arguments:?}: {stderr}");
     }
 }
+
+#[test]
+fn an_attention_score_is_decomposed() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=9"], "run");
+    let tokens = ["--tokens", "3 1 4 1 5"];
+    let stdout =
+        |arguments: &[&str]| stdout_of(dir.path(), &[&["inspect", "run"], &tokens[..], arguments].concat());
+    let found: Value = serde_json::from_str(&stdout(&["--why", "1.1:4:2", "--json"])).unwrap();
+    let sum = |value: &Value| value.as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).sum::<f64>();
+    let whole = found["score"].as_f64().unwrap() - found["position_bias"].as_f64().unwrap();
+    for side in ["by_query", "by_key"] {
+        assert!((sum(&found[side]) - whole).abs() < 1e-9, "{side}: {found}");
+    }
+    let all: Value = serde_json::from_str(&stdout(&["--json"])).unwrap();
+    let weight = all["weights"][1][1][4][2].as_f64().unwrap();
+    assert!((found["weight"].as_f64().unwrap() - weight).abs() < 1e-5, "{found}");
+    let printed = stdout(&["--why", "1.1:4:2"]);
+    assert!(
+        printed.starts_with("Head 1.1 attends from `5` at position 4 to `4` at position 2 with weight "),
+        "{printed}"
+    );
+    for (asked, problem) in [
+        ("1.1:5:2", "--why: position 5 is outside the text, whose positions are 0 to 4"),
+        ("1.2:4:2", "--why: 1.2 is not a head of the model, whose heads are 0.0 to 1.1"),
+        ("1.1:2:4", "--why: the key at position 4 is after the query at position 2, which does not see it"),
+        ("1.1:2", "such as 1.3:7:4"),
+    ] {
+        let arguments = [&["inspect", "run"], &tokens[..], &["--why", asked]].concat();
+        let output = program(dir.path()).args(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(problem), "{asked}: {}", text(&output.stderr));
+    }
+}

@@ -210,7 +210,7 @@ fn refuses(folder: &Path, sets: &[&str], parts: &[&str]) {
 fn runs_that_cannot_resume_stay_untouched() {
     let dir = TempDir::new().unwrap();
     let run = growing_run(dir.path(), "run", 60);
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&[], "is complete"),
         (&["model.d_model=32"], "`model.d_model` = 32"),
         (&["data.task=random"], "`data.task`"),
@@ -220,6 +220,7 @@ fn runs_that_cannot_resume_stay_untouched() {
             "`training.steps` = 3 leaves nothing to do: the run `run` has completed 60 steps",
         ),
         (&["training.epochs=1"], "`training.epochs` = 1 leaves nothing to do"),
+        (&["training.steps=80", "analysis.sequences=1"], "`analysis.sequences` = 1 differs from the "),
     ];
     for (sets, part) in cases {
         refuses(dir.path(), sets, &[part]);

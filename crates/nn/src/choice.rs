@@ -99,6 +99,11 @@ impl UnusedKeys {
         self
     }
 
+    /// Iterates over the keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
+
     /// Removes a key.
     pub fn remove(&mut self, key: &str) {
         self.0.remove(key);

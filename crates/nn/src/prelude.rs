@@ -7,8 +7,9 @@ pub use crate::attention::{
 pub use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, NoHooks, Stack};
 pub use crate::model::loss::cross_entropy;
 pub use crate::model::{
-    Architecture, AttentionMaps, Inputs, Model, ModelCache, ModelConfig, NormPlacement, Sizes, Source,
+    Architecture, AttentionMaps, Initialisation, Inputs, Model, ModelCache, ModelConfig, NormPlacement,
+    Sizes, Source,
 };
-pub use crate::ops::{Activation, Norm, NormKind, ScorePosition};
-pub use crate::position::PositionScheme;
+pub use crate::ops::{Activation, Kernels, KeyRange, Norm, NormKind, Precision, ScorePosition};
+pub use crate::position::{PositionScheme, RopeScaling};
 pub use crate::role::{ParamRole, ParamRoles};

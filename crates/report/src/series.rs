@@ -22,9 +22,12 @@ pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
     values
 }
 
-/// Returns the quantile at `share` of sorted values.
+/// Returns the quantile at `share` of sorted values, interpolated between neighbours.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
+    let position = sorted.len().saturating_sub(1) as f64 * share;
+    let below = *sorted.get(position as usize)?;
+    let above = sorted.get(position as usize + 1).copied().unwrap_or(below);
+    Some(below + (above - below) * position.fract())
 }
 
 /// Returns the distance of a loss above the floor, at least 1e-4, or the loss itself if the floor is unknown.

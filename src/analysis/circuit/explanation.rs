@@ -93,7 +93,6 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Basis {
     /// The SHA-256 of the explained weights.
-    #[serde(default)]
     pub weights_sha256: Option<String>,
     /// A note if the sequences are truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,14 +143,12 @@ pub struct Views {
     pub lens: Lens,
     /// The tuned lens: the prediction through an affine map at each depth, trained on the training set. `None` if the
     /// training set is unknown, or if training would take too much memory or time.
-    #[serde(default)]
     pub tuned_lens: Option<Lens>,
     /// The logit lens after the attention of each block, before its feed-forward layer.
     pub lens_after_attention: Lens,
     /// The contribution of each component to the logit of the target, or to the difference between two answers.
     pub attribution: Vec<Attribution>,
     /// The activation patching between clean and corrupted sequences; `None` if no corruption changes the answer.
-    #[serde(default)]
     pub patching: Option<Patching>,
 }
 
@@ -163,7 +160,6 @@ pub struct HeadAnalysis {
     /// The weight analysis of random weights of the same shapes.
     pub random_weights: HeadWeights,
     /// The number of cross-attention heads.
-    #[serde(default)]
     pub cross_heads: usize,
 }
 

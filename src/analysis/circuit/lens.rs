@@ -35,7 +35,6 @@ pub struct Lens {
     /// target itself. The argmax has rank 1.
     pub rank: Vec<Vec<usize>>,
     /// The most likely tokens at each position of the first sequence with their probabilities, `[depth][position]`.
-    #[serde(default)]
     pub top: Vec<Vec<Vec<(u32, f64)>>>,
 }
 

@@ -8,6 +8,7 @@
 //! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
 //! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
 //! | `eigenvalues` | the eigenvalues of a matrix |
+//! | `score_parts` | why a head attends: the parts of the score of a query and a key |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
 //! | `question` | what is explained: the loss, or the preference for an answer |
 //! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
@@ -35,6 +36,7 @@ mod pass;
 mod patching;
 mod question;
 mod repeat;
+mod score_parts;
 mod search;
 mod sentences;
 mod stored;
@@ -51,6 +53,7 @@ pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
+pub use score_parts::ScoreParts;
 pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 
 #[cfg(test)]

@@ -183,7 +183,12 @@ impl DescribedDocuments {
     fn of(dataset: &Dataset) -> Option<Self> {
         let [mut lengths, valid] = [&dataset.train, &dataset.valid].map(Sequences::document_lengths);
         lengths.sort_unstable();
-        let median_length = *lengths.get(lengths.len() / 2)?;
+        let middle = lengths.len() / 2;
+        let upper = *lengths.get(middle)?;
+        let median_length = match lengths.len() % 2 {
+            0 => usize::midpoint(lengths[middle - 1], upper),
+            _ => upper,
+        };
         Some(Self { train: lengths.len(), valid: valid.len(), median_length })
     }
 }

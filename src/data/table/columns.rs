@@ -1,4 +1,4 @@
-//! FieldSelection of CSV columns by their names or numbers.
+//! Selection of CSV columns by their names or numbers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub(super) enum RepeatedHeader {
 }
 
 impl RepeatedHeader {
-    /// Returns the form in which a row repeats these names. HeaderNames that are not all words are never repeated.
+    /// Returns the form in which a row repeats these names. Names that are not all words are never repeated.
     fn of(row: &StringRecord, names: &[&str]) -> Option<Self> {
         let is_one = names.len() == 1;
         let is_same = |value: &str, name: &str| value == name || !is_one && value.eq_ignore_ascii_case(name);

@@ -15,7 +15,6 @@ pub const NAME: &str = "stopping";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EarlyStopping {
     /// The monitored metric.
-    #[serde(default)]
     pub monitor: Monitor,
     /// The best value of the metric.
     pub best: Option<f64>,

@@ -38,8 +38,7 @@ struct MetricsPart {
     /// The length of the file in bytes.
     bytes: u64,
     /// The SHA-256 of these bytes.
-    #[serde(default)]
-    sha256: Option<String>,
+    sha256: String,
 }
 
 impl MetricsLog {
@@ -61,9 +60,12 @@ impl MetricsLog {
         let text = read_own(&path)?;
         let header = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |end| end + 1);
         // The checkpoint of step 0 precedes all rows.
-        let MetricsPart { bytes, sha256: written } = match state.parts.contains_key(NAME) {
-            true => state.part(NAME)?,
-            false => MetricsPart { bytes: header as u64, sha256: None },
+        let (bytes, written) = match state.parts.contains_key(NAME) {
+            true => {
+                let MetricsPart { bytes, sha256 } = state.part(NAME)?;
+                (bytes, Some(sha256))
+            }
+            false => (header as u64, None),
         };
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
@@ -116,7 +118,7 @@ impl Observer for MetricsLog {
     }
 
     fn part(&self) -> Option<(&'static str, Value)> {
-        let part = MetricsPart { bytes: self.bytes, sha256: Some(digits(&self.hash)) };
+        let part = MetricsPart { bytes: self.bytes, sha256: digits(&self.hash) };
         Some((NAME, serde_json::to_value(part).expect("plain values")))
     }
 }

@@ -190,6 +190,19 @@ fn dry_run_warns_about_data_and_memory() {
 }
 
 #[test]
+fn start_weights_of_another_shape_are_refused_before_writing() {
+    let dir = study_dir();
+    trains(dir.path(), "study.toml", "start");
+    let (before, _) = STUDY.split_once("[tune.search]").unwrap();
+    let study = format!("{before}[tune.search]\n\"training.learning_rate\" = [1e-3, 3e-3]\n");
+    fs::write(dir.path().join("tuned.toml"), study).unwrap();
+    let sets = ["run.from=start", "model.d_model=24"];
+    let stderr = refusal(dir.path(), &with(&["tuned.toml", "--run", "study"], &sets));
+    assert!(stderr.contains("start/model.safetensors"), "{stderr}");
+    assert!(!dir.path().join("study").exists());
+}
+
+#[test]
 fn missing_start_weights_are_refused_before_writing() {
     let dir = study_dir();
     trains(dir.path(), "study.toml", "start");

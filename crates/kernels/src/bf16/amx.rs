@@ -153,8 +153,9 @@ mod unit {
     /// Multiplies 32 rows by 32 columns, each given as two addresses of `steps` blocks. The destination is an address
     /// with a stride between rows. The sums start from zero or, if `accumulates`, from the numbers at that address.
     ///
-    /// # Safety The unit must be configured, each address must hold `steps` blocks, and the destination must have room
-    /// for 32 rows of 32 numbers.
+    /// # Safety
+    /// The unit must be configured, each address must hold `steps` blocks, and the destination must have room for 32
+    /// rows of 32 numbers.
     pub unsafe fn sum(
         left: [*const f32; 2],
         right: [*const f32; 2],

@@ -46,8 +46,9 @@ impl<B: Backend> Model<B> {
     /// # Shapes
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
-    /// # Errors [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if
-    /// the batch size differs from earlier calls. Also if the cache was created by a model with different layers.
+    /// # Errors
+    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if the batch
+    /// size differs from earlier calls. Also if the cache was created by a model with different layers.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;

@@ -34,8 +34,8 @@ choices! {
 pub struct ModelConfig {
     /// The architecture: a single layer, a decoder, or an encoder with a decoder.
     pub architecture: Architecture,
-    /// Width of the embeddings and the residual stream. A width of 64 learns the sequence tasks in seconds on two
-    /// cores.
+    /// Width of the embeddings and the residual stream. A width of 64 is enough for tasks on short sequences of a few
+    /// dozen tokens.
     pub d_model: usize,
     /// Number of heads. With the defaults, each of the 4 heads has a width of 16.
     pub heads: usize,
@@ -46,7 +46,7 @@ pub struct ModelConfig {
     /// Number of blocks. Copying the token after an earlier match (induction) takes at least 2.
     pub layers: usize,
     /// Probability of dropping attention weights and elements of the sub-layers' outputs in training. The default is 0,
-    /// because the training sets of the tasks are large enough for small models.
+    /// for training sets that are large for the model.
     pub dropout: f64,
     /// Applies an RMS norm to the query and key of each head of self-attention, as in Qwen3. It bounds the scores at
     /// high learning rates.

@@ -75,8 +75,8 @@ impl<B: Backend> Decoder<B> {
             .collect()
     }
 
-    /// Returns the residual stream after the last block. The source is not read, only its `memories`. With caches, one per block, the tokens continue the sequences
-    /// of earlier calls.
+    /// Returns the residual stream after the last block. The source is not read, only its `memories`. With caches, one
+    /// per block, the tokens continue the sequences of earlier calls.
     ///
     /// # Shapes
     /// `inputs.tokens` `[batch, time]`; the result is `[batch, time, d_model]`.
@@ -119,7 +119,7 @@ impl<B: Backend> Decoder<B> {
     /// Returns the mask of a layer's self-attention.
     pub fn mask(&self, _layer: usize, inputs: &Inputs<B>) -> Mask<B> {
         // The padding of an answer is at its end, where the causal mask hides it from all tokens.
-        Mask { documents: inputs.documents.clone(), ..Mask::causal() }
+        Mask::of_decoder(inputs.documents.clone())
     }
 
     /// Returns the logits of a residual stream, after final norm, output layer and soft cap: `[batch, time, d_model]`

@@ -63,6 +63,6 @@ impl<B: Backend> OneLayerDecoder<B> {
 
     /// Returns the mask of the attention.
     pub fn mask(&self, inputs: &Inputs<B>) -> Mask<B> {
-        Mask { documents: inputs.documents.clone(), ..Mask::causal() }
+        Mask::of_decoder(inputs.documents.clone())
     }
 }

@@ -189,14 +189,23 @@ impl<B: Backend> ParamRoles for Position<B> {
 impl PositionScheme {
     /// Returns true if no sequence can be longer than the training context.
     pub fn ends_with_context(self) -> bool {
-        self == Self::Learned
+        match self {
+            Self::Learned => true,
+            Self::None
+            | Self::Sinusoidal
+            | Self::RandomSinusoidal
+            | Self::Rotary
+            | Self::Alibi
+            | Self::Relative => false,
+        }
     }
 
     /// Returns the number of positions of a model trained on sequences up to `context`; `None` if unlimited.
     pub fn max_positions(self, context: usize, largest_position: usize) -> Option<usize> {
         match self {
             Self::RandomSinusoidal => Some(largest_position),
-            _ => self.ends_with_context().then_some(context),
+            Self::Learned => Some(context),
+            Self::None | Self::Sinusoidal | Self::Rotary | Self::Alibi | Self::Relative => None,
         }
     }
 
@@ -205,10 +214,18 @@ impl PositionScheme {
     /// # Errors
     /// [`Error::Argument`] for rotary positions and heads of odd width.
     pub fn check(self, d_head: usize) -> Result<()> {
-        let has_pairs = self != PositionScheme::Rotary || d_head.is_multiple_of(2);
+        let needs_pairs = match self {
+            Self::Rotary => true,
+            Self::None
+            | Self::Learned
+            | Self::Sinusoidal
+            | Self::RandomSinusoidal
+            | Self::Alibi
+            | Self::Relative => false,
+        };
         let problem =
             format!("needs heads of even width, but they are {d_head} wide; set `d_head` to an even number");
-        Error::check(has_pairs, "position", "\"rotary\"", problem)
+        Error::check(!needs_pairs || d_head.is_multiple_of(2), "position", format!("\"{self}\""), problem)
     }
 }
 

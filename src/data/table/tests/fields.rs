@@ -362,6 +362,15 @@ fn validation_can_have_a_file_of_its_own() {
     let config = DataConfig { valid_path: valid.config().path, ..train.config() };
     let [train, held_out] = both_splits(&config);
     assert_eq!((train.len(), held_out), (3, vec!["b b".to_string()]));
+    // What is guessed about that file is reported too.
+    let named = File::new("train.csv", "q,s\n1,a\n2,b\n1,b\n2,a\n");
+    let nameless = File::new("valid.csv", "a,1\nb,2\n");
+    let own = DataConfig { valid_path: nameless.config().path, values: Values::Symbols, ..named.config() };
+    assert!(
+        warnings(&own).contains(
+            "valid.csv does not have a header, so its columns are read in the order of the run: q, s"
+        )
+    );
     let unknown = File::new("valid.csv", "b,c\n");
     let config = DataConfig { valid_path: unknown.config().path, ..config };
     let error = load(&config, 0).unwrap_err().to_string();
