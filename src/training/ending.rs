@@ -8,7 +8,7 @@ use burn::tensor::backend::AutodiffBackend;
 use super::checkpoint;
 use super::control::{Stop, stop_deferring};
 use super::metrics::Split;
-use super::observers::{Explosion, explosion};
+use super::observers::Moment;
 use super::run_folder::{Lock, RunFolder};
 use super::state::Best;
 use super::stopping::Ended;
@@ -37,13 +37,13 @@ pub struct Outcome {
 impl<B: AutodiffBackend> Trainer<B> {
     /// Trains the run to its end, with its folder locked by `lock`. Worker 0 writes the results.
     pub(super) fn run_to_end(mut self, lock: Option<Lock>) -> Result<Outcome> {
-        let had_exploded = self.state.part::<Explosion>(explosion::NAME)?.has_begun();
-        let resumed_at = self.state.step;
+        let moment = Moment { setup: &self.setup, state: &self.state, is_ending: false };
+        let own_advice = self.observers.iter().find_map(|observer| observer.advice(&moment));
         // A diverged run keeps and analyses its best weights.
         let (ended, diverged) = match self.train() {
             Ok(ended) => (ended, None),
             Err(Error::Diverged { step, what, advice, kept, .. }) => {
-                let advice = if had_exploded { advice_after_explosion(resumed_at) } else { advice };
+                let advice = own_advice.unwrap_or(advice);
                 (Ended::Diverged, Some((step, what, advice, kept)))
             }
             Err(error) => return Err(error),
@@ -57,10 +57,9 @@ impl<B: AutodiffBackend> Trainer<B> {
             // The run stopped before its first validation, and the newest checkpoint holds finite weights. If the
             // losses have exploded, only the initial weights can be trusted.
             let (newest, _) = checkpoint::newest(&self.setup.folder)?;
-            self.collect_parts();
-            let explosion = self.state.part::<Explosion>(explosion::NAME)?;
-            let exploded = explosion.validations > 0 && ended == Ended::Diverged;
-            if !exploded || checkpoint::keep_weights(&self.setup.folder, 0).is_err() {
+            let trusts = self.observers.iter().all(|observer| observer.trusts_weights());
+            if trusts || ended != Ended::Diverged || checkpoint::keep_weights(&self.setup.folder, 0).is_err()
+            {
                 checkpoint::keep_weights(&self.setup.folder, newest.state.step)?;
             }
         }
@@ -222,13 +221,4 @@ impl<B: AutodiffBackend> Trainer<B> {
                 .collect(),
         }
     }
-}
-
-/// Returns the advice for a diverged run that resumed from a checkpoint whose losses had exploded already. Other
-/// settings do not help.
-fn advice_after_explosion(resumed_at: usize) -> String {
-    format!(
-        "The losses had already risen at step {}, from which the run resumed; start a new run with these settings",
-        thousands(resumed_at as f64)
-    )
 }

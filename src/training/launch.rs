@@ -10,7 +10,6 @@ use super::control::{Control, defer_signal};
 use super::ending::Outcome;
 use super::new_folder::RunPath;
 use super::observers::Observer;
-use super::observers::metrics_log::MetricsLog;
 use super::provenance::Provenance;
 use super::resume::Opening;
 use super::run_folder::{Lock, RunFolder};
@@ -183,7 +182,6 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
             if let Some(companions) = &companions {
                 write_atomically(&folder.transformers(), companions)?;
             }
-            MetricsLog::create(&folder.metrics(), config.training.label_smoothing > 0.0)?;
             checkpoint::write(folder, &written)
         })?;
         let path = checkpoint::checkpoint_path(&made.0, 0);

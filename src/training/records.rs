@@ -12,6 +12,7 @@ use super::observers::{Decision, ModelAccess, Moment};
 use super::setup::Setup;
 use super::side_by_side;
 use super::state::{Best, RunState, RunTime};
+use super::stopping::Ended;
 use super::trainer::{Learning, Trainer};
 use crate::analysis::{HeadScores, Sample, View, inspect_sample, score_heads};
 use crate::error::Result;
@@ -162,6 +163,18 @@ impl<B: AutodiffBackend> Trainer<B> {
         self.state.rows.push(row);
         let Self { observers, state, .. } = self;
         observers.iter_mut().try_for_each(|observer| observer.row(&state.rows))
+    }
+
+    /// Returns how and why the run has ended already, according to its observers.
+    pub(super) fn finished(&self) -> Option<(Ended, String)> {
+        let moment = Moment { setup: &self.setup, state: &self.state, is_ending: false };
+        self.observers.iter().find_map(|observer| observer.finished(&moment))
+    }
+
+    /// Returns true if an observer wants a checkpoint after this step.
+    pub(super) fn wants_checkpoint(&self) -> bool {
+        let moment = Moment { setup: &self.setup, state: &self.state, is_ending: self.is_last() };
+        self.observers.iter().any(|observer| observer.wants_checkpoint(&moment))
     }
 
     /// Passes a step to the observers.

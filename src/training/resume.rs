@@ -9,7 +9,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::control::Control;
 use super::gradients::{Exchange, shards_per_pass};
 use super::metrics::{Row, Split};
-use super::observers::{self, EarlyStopping, Moment, Observer, early_stopping};
+use super::observers::{self, Moment, Observer};
 use super::opening::check_model;
 use super::optimizer::Optimizer;
 use super::provenance::training_keys;
@@ -25,7 +25,7 @@ use super::stopping::Ended;
 use super::summary::Summary;
 use super::trainer::{Learning, Parallel, Trainer};
 use crate::backend::DeviceWatch;
-use crate::config::{Config, NOTHING, TrainingConfig, differing};
+use crate::config::{Config, NOTHING, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::files::{has_entry, open_own_to_write, read_own, write_atomically};
@@ -71,7 +71,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             }
             observers.extend(own);
             observers::restore(&mut observers, &state)?;
-            check_unfinished(folder, &state, training, setup.total)?;
+            check_unfinished(&setup, &state, &observers)?;
             let sizes = setup.description.sizes;
             Ok((observers, trainee_of::<B>(config, sizes, weights, &path, device)?))
         };
@@ -279,13 +279,11 @@ impl Previous {
 
 /// Rejects a run that has nothing left to do. A run without its weights, analysis or report is not done: it was killed
 /// before the end, or the files were removed.
-fn check_unfinished(
-    folder: &RunFolder,
-    state: &RunState,
-    config: &TrainingConfig,
-    total: usize,
-) -> Result<()> {
-    let (done, stopping) = (state.step, state.part::<EarlyStopping>(early_stopping::NAME)?);
+fn check_unfinished(setup: &Setup, state: &RunState, observers: &[Box<dyn Observer>]) -> Result<()> {
+    let Setup { folder, total, .. } = setup;
+    let (config, total, done) = (&setup.config.training, *total, state.step);
+    let moment = Moment { setup, state, is_ending: false };
+    let finished = || observers.iter().find_map(|observer| observer.finished(&moment));
     let is_validated = state.rows.iter().any(|row| row.split == Split::Valid && row.step == done);
     let has_best = state.best.is_some();
     let is_complete =
@@ -310,12 +308,10 @@ fn check_unfinished(
             }
         }
         // The patience of a complete run may have ended at its last validation.
-        Some(Ended::EarlyStopped | Ended::Completed) if stopping.is_stale(config) => Error::Input(format!(
-            "{run} has stopped early after {} without improvement; resume it with a larger patience, --set \
-            training.patience={}",
-            counted(stopping.stale, "validation"),
-            2 * config.patience
-        )),
+        Some(Ended::EarlyStopped | Ended::Completed) => match finished() {
+            Some((_, reason)) => Error::Input(format!("{run} {reason}")),
+            None => return Ok(()),
+        },
         _ => return Ok(()),
     })
 }

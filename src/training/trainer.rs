@@ -12,7 +12,7 @@ use burn::train::{Learner, LearningComponentsMarker, TrainStep};
 use super::control::{Requests, Stop};
 use super::gradients::{self, Learned};
 use super::loader::train_steps;
-use super::observers::{EarlyStopping, Observer, early_stopping};
+use super::observers::Observer;
 use super::optimizer::Optimizer;
 use super::reduce::Reduce;
 use super::schedule::Scheduler;
@@ -74,7 +74,6 @@ struct Due {
     logs: bool,
     reads: bool,
     validates: bool,
-    saves: bool,
     /// True if a signal cut the run short: the other actions are done when the run resumes.
     is_cut_short: bool,
 }
@@ -107,7 +106,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             }
             let is_stale = due.validates && self.validate()?;
             let ended = self.ended(is_stale);
-            if due.saves || ended.is_some() {
+            if self.wants_checkpoint() || self.is_last() || ended.is_some() {
                 self.checkpoint()?;
             }
             if let Some(ended) = ended {
@@ -127,27 +126,22 @@ impl<B: AutodiffBackend> Trainer<B> {
 
     /// Returns the actions that are due after the last step.
     fn due(&mut self, wants_loss: bool) -> Due {
-        let (step, is_last, stop) = (self.state.step, self.is_last(), self.stop());
+        let (step, stop) = (self.state.step, self.stop());
         let Setup { config, total, steps_per_epoch, .. } = &self.setup;
         let logs = config.training.logs(step, *total, *steps_per_epoch);
         let is_cut_short = stop == Some(Ended::Interrupted) && !self.is_paused();
         // Without a validation, the weights of the end could be worse than those of the start.
         let is_first_validation = stop == Some(Ended::TimeLimit) && self.state.best.is_none();
         let validates = (self.setup.validates_at(step) || is_first_validation) && !is_cut_short;
-        let is_checkpoint = match config.training.checkpoint_every {
-            0 => validates,
-            every => step.is_multiple_of(every),
-        };
         let reads = wants_loss || logs || validates || self.learning.unread.len() >= MAX_UNREAD;
-        Due { logs, reads, validates, saves: is_checkpoint || is_last, is_cut_short }
+        Due { logs, reads, validates, is_cut_short }
     }
 
     /// Does the work that is due before the first step of this session. Returns the way in which the run ends if no
     /// step follows.
     fn prepare(&mut self) -> Result<Option<Ended>> {
-        let stopping = self.state.part::<EarlyStopping>(early_stopping::NAME)?;
-        if stopping.is_stale(&self.setup.config.training) {
-            return Ok(Some(Ended::EarlyStopped));
+        if let Some((ended, _)) = self.finished() {
+            return Ok(Some(ended));
         }
         if !self.is_last() && self.is_paused() {
             return Ok(Some(Ended::Paused));

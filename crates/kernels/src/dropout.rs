@@ -46,7 +46,7 @@ pub(super) fn masked(dropout: Option<Dropout>, columns: usize, gradient: &[f32])
 }
 
 vectorized! {
-    fn apply_rows(simd; mask: &Mask, first_row: usize, columns: usize, input: &[f32], output: &mut [f32]) {
+    fn apply_rows(simd; mask: &DropoutMask, first_row: usize, columns: usize, input: &[f32], output: &mut [f32]) {
         let rows = output.chunks_exact_mut(columns).zip(input.chunks_exact(columns));
         for (row, (output, input)) in rows.enumerate() {
             mask.fill_row(simd, first_row + row, 0, output);
@@ -57,10 +57,10 @@ vectorized! {
 
 impl Dropout {
     /// Returns the mask of a matrix with `columns` columns.
-    pub(super) fn mask(self, columns: usize) -> Mask {
+    pub(super) fn mask(self, columns: usize) -> DropoutMask {
         let Self { probability, seed } = self;
         assert!((0.0..=1.0).contains(&probability), "dropout probability {probability} is not in [0, 1]");
-        Mask {
+        DropoutMask {
             key: [seed as u32, (seed >> 32) as u32],
             dropped_below: (f64::from(probability) * 2_f64.powi(32)) as u32,
             // The scale of kept numbers; zero if all are dropped.
@@ -73,14 +73,14 @@ impl Dropout {
 
 /// A [`Dropout`] prepared for matrices of one width.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mask {
+pub(super) struct DropoutMask {
     key: [u32; 2],
     dropped_below: u32,
     scale: f32,
     row_stride: u64,
 }
 
-impl Mask {
+impl DropoutMask {
     /// Writes the factors of the numbers at `row` from `first_column` on: zero or `1 / (1 - probability)`.
     ///
     /// `first_column` is a multiple of [`LANES`].
@@ -154,7 +154,7 @@ mod tests {
             }
         }
 
-        fn fill(simd; mask: &Mask, row: usize, first_column: usize, factors: &mut [f32]) {
+        fn fill(simd; mask: &DropoutMask, row: usize, first_column: usize, factors: &mut [f32]) {
             mask.fill_row(simd, row, first_column, factors);
         }
     }

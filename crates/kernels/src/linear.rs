@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::activation::{self, Activation};
-use super::dropout::{self, Dropout, Mask};
+use super::dropout::{self, Dropout, DropoutMask};
 use super::few_rows;
 use super::matmul::{Factors, Precision, has_few_tiles, tile_size, tiled_product};
 use super::matrix::{Matrix, MatrixMut};
@@ -243,7 +243,7 @@ vectorized! {
         simd;
         bias: Option<&[f32]>,
         residual: Matrix<'_>,
-        mask: Option<Mask>,
+        mask: Option<DropoutMask>,
         start: (usize, usize),
         tile: &mut MatrixMut<'_>,
     ) {

@@ -2,7 +2,7 @@
 
 use crate::draw::color::{BACKGROUND, VERMILION, mix};
 use crate::draw::{Axis, HEADING, Interval, LineChart, Mark, Picture, Rect, Scale, Series, significant};
-use crate::series::{Point, noisy, quantile, sorted, values};
+use crate::series::{Point, median, noisy, quantile, sorted, values};
 
 const NORM_HEIGHT: f64 = 240.0;
 const CLIP_RATE_HEIGHT: f64 = 84.0;
@@ -75,7 +75,7 @@ fn logarithms(norms: &[Point], limit: Option<f64>) -> Interval {
 fn note(norms: &[Point], limit: Option<f64>, clipped: Option<f64>) -> String {
     let norms = sorted(norms.iter());
     let mut parts = Vec::new();
-    if let (Some(median), Some(highest)) = (quantile(&norms, 0.5), norms.last()) {
+    if let (Some(median), Some(highest)) = (median(&norms), norms.last()) {
         parts.push(format!(
             "norm at the logged steps: median {}, maximum {}",
             significant(median),

@@ -7,7 +7,7 @@ use crate::draw::{
     Axis, HEADING, Interval, LABEL_SIZE, LineChart, Mark, Picture, Scale, Series, Text, legend, round_up,
 };
 use crate::numbers::{fixed, floor_gap, thousands};
-use crate::series::{Point, noisy, quantile, sorted, values};
+use crate::series::{Point, median, noisy, quantile, sorted, values};
 
 /// The losses of a run in nats per token, with its learning rate.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -61,7 +61,7 @@ impl LossCurve {
         };
         // Training lowers the loss, so typical losses are below the first one. In a diverged run, this holds
         // only before the divergence, so the median is ignored.
-        let median = quantile(&all, 0.5).filter(|_| self.diverged.is_none());
+        let median = median(&all).filter(|_| self.diverged.is_none());
         let typical = [Some(first.value), median].into_iter().flatten().fold(lowest, f64::max);
         let typical = quantile(&all, 0.97).unwrap_or(highest).min(typical);
         let low = self.floor.map_or(lowest, |floor| floor.min(lowest));

@@ -22,12 +22,16 @@ pub(crate) fn sorted<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<f64> {
     values
 }
 
-/// Returns the quantile at `share` of sorted values, interpolated between neighbours.
+/// Returns the sorted value nearest to the quantile at `share`.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let position = sorted.len().saturating_sub(1) as f64 * share;
-    let below = *sorted.get(position as usize)?;
-    let above = sorted.get(position as usize + 1).copied().unwrap_or(below);
-    Some(below + (above - below) * position.fract())
+    sorted.get((sorted.len().saturating_sub(1) as f64 * share).round() as usize).copied()
+}
+
+/// Returns the median of sorted values.
+pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
 }
 
 /// Returns the distance of a loss above the floor, at least 1e-4, or the loss itself if the floor is unknown.
@@ -118,6 +122,13 @@ pub(crate) fn noisy(name: &str, points: &[Point], edge: f64) -> Vec<Series> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn medians_of_even_counts_lie_between_the_middles() {
+        assert_eq!(median(&[1.0, 2.0, 4.0, 8.0]), Some(3.0));
+        assert_eq!(median(&[1.0, 2.0, 4.0]), Some(2.0));
+        assert_eq!(median(&[]), None);
+    }
 
     fn points_of(steps: u64, value: impl Fn(u64) -> f64) -> Vec<Point> {
         (1..=steps).map(|i| Point { step: 10 * i, value: value(i) }).collect()

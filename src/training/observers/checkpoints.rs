@@ -35,6 +35,13 @@ impl Checkpoints {
 }
 
 impl Observer for Checkpoints {
+    fn wants_checkpoint(&self, Moment { setup, state, .. }: &Moment<'_>) -> bool {
+        match setup.config.training.checkpoint_every {
+            0 => state.is_validated(),
+            every => state.step.is_multiple_of(every),
+        }
+    }
+
     /// Writes a checkpoint unless there is one of this state already, and the best weights if this step is the best.
     fn checkpoint(&mut self, moment: &Moment<'_>, model: &dyn ModelAccess) -> Result<()> {
         let Moment { setup, state, .. } = moment;

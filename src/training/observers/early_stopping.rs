@@ -6,10 +6,12 @@ use serde_json::Value;
 use super::{Decision, Moment, Observer};
 use crate::config::{Monitor, TrainingConfig};
 use crate::error::Result;
+use crate::numbers::counted;
 use crate::training::metrics::{Row, Split};
+use crate::training::stopping::Ended;
 
 /// The name of the part in a checkpoint.
-pub const NAME: &str = "stopping";
+const NAME: &str = "stopping";
 
 /// The state of early stopping.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -73,6 +75,19 @@ impl EarlyStopping {
 }
 
 impl Observer for EarlyStopping {
+    fn finished(&self, moment: &Moment<'_>) -> Option<(Ended, String)> {
+        let config = &moment.setup.config.training;
+        self.is_stale(config).then(|| {
+            let reason = format!(
+                "has stopped early after {} without improvement; resume it with a larger patience, --set \
+                training.patience={}",
+                counted(self.stale, "validation"),
+                2 * config.patience
+            );
+            (Ended::EarlyStopped, reason)
+        })
+    }
+
     fn validation(&mut self, moment: &Moment<'_>) -> Result<Decision> {
         let is_stale = self.observe(&moment.state.rows, &moment.setup.config.training);
         Ok(if is_stale { Decision::Stop } else { Decision::Continue })

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::numbers::{fixed, thousands};
 
 /// The name of the part in a checkpoint.
-pub const NAME: &str = "explosion";
+const NAME: &str = "explosion";
 
 /// The minimum difference between an exploded loss and the loss of an untrained model, in nats. A model that merely
 /// memorises its training set has a lower training loss, and a model that learns nothing has a difference near 0.
@@ -61,6 +61,19 @@ impl Explosion {
 }
 
 impl Observer for Explosion {
+    fn advice(&self, moment: &Moment<'_>) -> Option<String> {
+        self.has_begun().then(|| {
+            format!(
+                "The losses had already risen at step {}, from which the run resumed; start a new run with these settings",
+                thousands(moment.state.step as f64)
+            )
+        })
+    }
+
+    fn trusts_weights(&self) -> bool {
+        self.validations == 0
+    }
+
     fn loss(&mut self, step: usize, loss: f64) {
         self.train(loss, step == 1);
     }

@@ -1,8 +1,8 @@
 //! `metrics.csv`, which grows row by row.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -42,31 +42,20 @@ struct MetricsPart {
 }
 
 impl MetricsLog {
-    /// Creates a file with its header.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn create(path: &Path, has_objective: bool) -> Result<()> {
-        let header = if has_objective { format!("{HEADER},{OBJECTIVE}\n") } else { format!("{HEADER}\n") };
-        fs::write(path, &header).map_err(|error| Error::io("write", path, error))
-    }
-
-    /// Opens the file of a run at a checkpoint, and returns its rows up to the checkpoint. Changes nothing.
+    /// Opens the file of a run at a checkpoint, and returns its rows up to the checkpoint. Changes nothing. The checkpoint
+    /// of step 0 precedes the file, which the start creates.
     ///
     /// # Errors
     /// If rows are missing, differ from the rows that the run wrote, or cannot be parsed.
     pub fn open(setup: &Setup, state: &RunState) -> Result<(Self, Vec<Row>)> {
         let path = setup.folder.metrics();
+        if !state.parts.contains_key(NAME) {
+            let has_objective = setup.config.training.label_smoothing > 0.0;
+            let log = Self { path, file: None, bytes: 0, hash: Sha256::new(), has_objective };
+            return Ok((log, Vec::new()));
+        }
+        let MetricsPart { bytes, sha256: written } = state.part(NAME)?;
         let text = read_own(&path)?;
-        let header = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |end| end + 1);
-        // The checkpoint of step 0 precedes all rows.
-        let (bytes, written) = match state.parts.contains_key(NAME) {
-            true => {
-                let MetricsPart { bytes, sha256 } = state.part(NAME)?;
-                (bytes, Some(sha256))
-            }
-            false => (header as u64, None),
-        };
         let Some(kept) = text.get(..bytes as usize) else {
             let problem = format!(
                 "has {} bytes but the checkpoint expects {bytes}: rows are missing, so the run cannot \
@@ -76,7 +65,7 @@ impl MetricsLog {
             return Err(Error::file(&path, problem));
         };
         let hash = Sha256::new_with_prefix(kept);
-        if written.is_some_and(|written| written != digits(&hash)) {
+        if written != digits(&hash) {
             return Err(Error::file(&path, HASH_MISMATCH));
         }
         let has_objective = !kept.starts_with(format!("{HEADER}\n").as_bytes());
@@ -85,18 +74,32 @@ impl MetricsLog {
     }
 }
 
+impl MetricsLog {
+    fn write(&mut self, line: &[u8]) -> Result<()> {
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line));
+        written.map_err(|error| Error::io("write", &self.path, error))?;
+        self.bytes += line.len() as u64;
+        self.hash.update(line);
+        Ok(())
+    }
+}
+
 impl Observer for MetricsLog {
     fn file(&self) -> Option<PathBuf> {
         Some(self.path.clone())
     }
 
-    /// Removes the rows after the checkpoint; the run repeats their steps.
+    /// Removes the rows after the checkpoint; the run repeats their steps. Writes the header of a new file.
     fn start(&mut self, _moment: &Moment<'_>) -> Result<()> {
-        let mut file = open_own_to_write(&self.path, &mut File::options())?;
+        let mut file = open_own_to_write(&self.path, File::options().create(true))?;
         let cut = file.set_len(self.bytes).and_then(|()| file.seek(SeekFrom::End(0)));
         cut.map_err(|error| Error::io("truncate", &self.path, error))?;
         self.file = Some(file);
-        Ok(())
+        match (self.bytes, self.has_objective) {
+            (0, true) => self.write(format!("{HEADER},{OBJECTIVE}\n").as_bytes()),
+            (0, false) => self.write(format!("{HEADER}\n").as_bytes()),
+            _ => Ok(()),
+        }
     }
 
     fn row(&mut self, rows: &[Row]) -> Result<()> {
@@ -110,11 +113,7 @@ impl Observer for MetricsLog {
             line.truncate(line.len() - ",\n".len());
             line.push(b'\n');
         }
-        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(&line));
-        written.map_err(|error| Error::io("write", &self.path, error))?;
-        self.bytes += line.len() as u64;
-        self.hash.update(&line);
-        Ok(())
+        self.write(&line)
     }
 
     fn part(&self) -> Option<(&'static str, Value)> {

@@ -8,10 +8,10 @@
 //! are not left to an observer, because a result is trusted only after the check: observers see trusted results.
 
 mod checkpoints;
-pub(super) mod early_stopping;
-pub(super) mod explosion;
+mod early_stopping;
+mod explosion;
 mod head_scores;
-pub(super) mod metrics_log;
+mod metrics_log;
 mod progress;
 mod snapshots;
 mod tensorboard;
@@ -28,6 +28,7 @@ pub use super::control::{Requests, Stop};
 use super::metrics::Row;
 use super::setup::Setup;
 use super::state::RunState;
+use super::stopping::Ended;
 use crate::analysis::{HeadScores, Sample, View};
 use crate::error::Result;
 use crate::weights::native::Tensors;
@@ -96,6 +97,23 @@ pub trait Observer: Send {
         Ok(())
     }
 
+    /// Returns how and why the run has ended already, according to the restored part. Asked before the first step.
+    fn finished(&self, moment: &Moment<'_>) -> Option<(Ended, String)> {
+        let _ = moment;
+        None
+    }
+
+    /// Returns advice, instead of the usual one, for a run that diverges after it continued from the restored part.
+    fn advice(&self, moment: &Moment<'_>) -> Option<String> {
+        let _ = moment;
+        None
+    }
+
+    /// Returns false if the current weights of a diverged run must not be kept.
+    fn trusts_weights(&self) -> bool {
+        true
+    }
+
     /// Returns what the observer requests at each step. The requests of worker 0 count.
     fn request(&mut self) -> Requests {
         Requests::default()
@@ -157,6 +175,12 @@ pub trait Observer: Send {
     /// Returns the name and the value of the observer's part of a checkpoint, if there is one.
     fn part(&self) -> Option<(&'static str, Value)> {
         None
+    }
+
+    /// Returns true if a checkpoint is due after this step. The last step, the best validation and a stop always have one.
+    fn wants_checkpoint(&self, moment: &Moment<'_>) -> bool {
+        let _ = moment;
+        false
     }
 
     /// Observes a state from which the run can resume. The state has the parts of all observers.

@@ -44,7 +44,7 @@ use super::parallel::for_each;
 use super::pool;
 use super::vector::update;
 use piece::Piece;
-use rotary::{Direction, RotaryTables};
+use rotary::{RotaryTables, RotationDirection};
 
 /// The range of keys visible to a query, `first..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,8 +369,8 @@ pub fn backward(
         }
         if let Some(rotary) = rotary {
             let [query, key, _] = &mut gradients;
-            rotary.rotate_heads(Direction::Inverse, rotary.first_query, d_head, query);
-            rotary.rotate_heads(Direction::Inverse, 0, d_head, key);
+            rotary.rotate_heads(RotationDirection::Inverse, rotary.first_query, d_head, query);
+            rotary.rotate_heads(RotationDirection::Inverse, 0, d_head, key);
         }
     });
     if let Some(bias_gradient) = bias_gradient {

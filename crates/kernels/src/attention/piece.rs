@@ -1,7 +1,7 @@
 //! A piece of work: a key-value head of a sequence with the query heads that share it, or all heads of a short
 //! sequence.
 
-use super::{Attention, Saved, rotary::Direction};
+use super::{Attention, Saved, rotary::RotationDirection};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::pool::{self, Buffer};
 
@@ -45,7 +45,7 @@ impl<'a> Piece<'a> {
             let buffer = buffer.insert(pool::take(rows.rows() * rows.columns()));
             let mut rotated = MatrixMut::new(buffer, rows.columns());
             (0..rows.rows()).for_each(|row| rotated.row(row).copy_from_slice(rows.row(row)));
-            rotary.rotate_heads(Direction::Forward, first, d_head, &mut rotated);
+            rotary.rotate_heads(RotationDirection::Forward, first, d_head, &mut rotated);
             Matrix::new(buffer, rows.columns())
         };
         let (query, key) =

@@ -8,7 +8,7 @@ use crate::{matrix::MatrixMut, vector::vectorized};
 
 /// The direction of a rotation; gradients are rotated back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum RotationDirection {
     /// The rotation of queries and keys.
     Forward = 1,
     /// The inverse rotation, for their gradients.
@@ -23,7 +23,7 @@ pub enum Direction {
 /// # Panics
 /// Panics if the tables hold fewer positions than a sequence, or if the width of a head is odd.
 pub fn rotate_sequences(
-    direction: Direction,
+    direction: RotationDirection,
     rotary: &RotaryTables,
     [time, width, d_head]: [usize; 3],
     values: &mut [f32],
@@ -59,7 +59,7 @@ impl RotaryTables<'_> {
     /// Rotates the rows of each head in place, for the positions from `first` on.
     pub(super) fn rotate_heads(
         &self,
-        direction: Direction,
+        direction: RotationDirection,
         first: usize,
         d_head: usize,
         rows: &mut MatrixMut,
@@ -72,7 +72,7 @@ impl RotaryTables<'_> {
 
     /// Rotates the row of a head at a position.
     #[inline(always)]
-    pub(super) fn rotate(&self, direction: Direction, position: usize, row: &mut [f32]) {
+    pub(super) fn rotate(&self, direction: RotationDirection, position: usize, row: &mut [f32]) {
         let sign = direction as i8 as f32;
         let range = position * (row.len() / 2)..(position + 1) * (row.len() / 2);
         let angles = self.cosines[range.clone()].iter().zip(&self.sines[range]);
@@ -85,7 +85,7 @@ impl RotaryTables<'_> {
 }
 
 vectorized! {
-    fn rotate_rows(simd; direction: Direction, rotary: &RotaryTables<'_>, first: usize, rows: &mut MatrixMut<'_>) {
+    fn rotate_rows(simd; direction: RotationDirection, rotary: &RotaryTables<'_>, first: usize, rows: &mut MatrixMut<'_>) {
         let _ = simd;
         for row in 0..rows.rows() {
             rotary.rotate(direction, first + row, rows.row(row));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::{Saved, piece::Piece};
-use crate::dropout::Mask;
+use crate::dropout::DropoutMask;
 use crate::matrix::{Matrix, MatrixMut};
 use crate::vector::{LANES, max, sum_map, update, update_all, update_and_sum, vectorized};
 
@@ -23,7 +23,7 @@ pub(super) struct Block<'a> {
     /// The queries of the block, `[queries, d_head]`.
     pub query: Matrix<'a>,
     /// The attention's dropout mask.
-    pub mask: Option<Mask>,
+    pub mask: Option<DropoutMask>,
 }
 
 impl Block<'_> {

@@ -8,7 +8,7 @@ use super::dropout::draw;
 use super::fused::{self, fused};
 use super::host::Floats;
 use super::linear::{Layer, kernel_layer};
-use super::operation::{Input, Inputs, Operation, gradients, inputs};
+use super::operation::{Input, Operation, OperationInputs, gradients, inputs};
 use super::precision::precision;
 use crate::kernels;
 use crate::kernels::dropout::Dropout as DropoutMask;

@@ -12,7 +12,7 @@ use crate::kernels::pool::{self, Buffer};
 /// The operation holds only its settings; its caller keeps the inputs and the saved values for the backward pass.
 pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'static {
     /// A struct with one `T` per named input; the first input is never absent.
-    type Inputs<T>: Inputs<T, N>;
+    type Inputs<T>: OperationInputs<T, N>;
 
     /// The values that the backward pass needs in addition to the inputs.
     type Saved: Debug + Send + Sync + 'static;
@@ -37,7 +37,7 @@ pub(super) trait Operation<const N: usize>: Clone + Debug + Send + Sync + 'stati
 }
 
 /// A struct with `N` named fields of one type; see [`inputs`].
-pub(super) trait Inputs<T, const N: usize>: From<[T; N]> + Into<[T; N]> {
+pub(super) trait OperationInputs<T, const N: usize>: From<[T; N]> + Into<[T; N]> {
     /// Returns the values in the order of the fields.
     fn refs(&self) -> [&T; N];
 }
@@ -63,7 +63,7 @@ macro_rules! inputs {
             }
         }
 
-        impl<T> $crate::ops::operation::Inputs<T, $count> for $name<T> {
+        impl<T> $crate::ops::operation::OperationInputs<T, $count> for $name<T> {
             fn refs(&self) -> [&T; $count] {
                 [$(&self.$field),+]
             }

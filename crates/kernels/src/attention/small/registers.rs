@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::super::rotary::{Direction, RotaryTables};
+use super::super::rotary::{RotaryTables, RotationDirection};
 use super::visible::VisibleKeys;
 use super::{Columns, Rows, Square};
 use crate::matrix::{Matrix, MatrixMut};
@@ -114,7 +114,7 @@ pub(super) fn load_rows<const D: usize>(
     for (index, row) in rows.iter_mut().enumerate().take(matrix.rows()) {
         row.copy_from_slice(&matrix.row(index)[column..column + D]);
         if let Some(rotary) = rotary {
-            rotary.rotate(Direction::Forward, first + index, row);
+            rotary.rotate(RotationDirection::Forward, first + index, row);
         }
     }
 }

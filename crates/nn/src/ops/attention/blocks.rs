@@ -97,7 +97,7 @@ struct Blocks<B: Backend> {
 }
 
 /// A block of queries with the keys that they may see.
-struct Block<B: Backend> {
+struct KeyBlock<B: Backend> {
     queries: Range<usize>,
     keys: Range<usize>,
     /// The first column of the bias by distance.
@@ -110,7 +110,7 @@ struct Block<B: Backend> {
 
 impl<B: Backend> Blocks<B> {
     /// Returns the blocks in order, each computed when needed.
-    fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = Block<B>> + 'a {
+    fn blocks<'a>(&'a self, parts: &'a HeadParts<B>) -> impl Iterator<Item = KeyBlock<B>> + 'a {
         let ([batch, heads, query_time, _], [_, _, key_time, _]) = (parts.query.dims(), parts.key.dims());
         let rows = (self.settings.max_scores / (batch * heads * key_time).max(1)).clamp(1, query_time.max(1));
         (0..query_time).step_by(rows).map(move |start| {
@@ -132,12 +132,12 @@ impl<B: Backend> Blocks<B> {
                 let drawn = Distribution::Bernoulli(1.0 - probability);
                 weights.random_like(drawn) / (1.0 - probability)
             });
-            Block { queries, keys, first_column, parts, weights, kept }
+            KeyBlock { queries, keys, first_column, parts, weights, kept }
         })
     }
 }
 
-impl<B: Backend> Block<B> {
+impl<B: Backend> KeyBlock<B> {
     /// Applies dropout to the weights or their gradients.
     fn apply_dropout(&self, weights: Tensor<B, 4>) -> Tensor<B, 4> {
         self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
@@ -170,7 +170,8 @@ fn add<B: Backend>(sum: Tensor<B, 4>, keys: &Range<usize>, rows: Tensor<B, 4>) -
 impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
     fn forward(&self, inputs: [Option<FloatTensor<B>>; 4]) -> FloatTensor<B> {
         let parts = parts(inputs);
-        let context = |block: Block<B>| matmul(block.apply_dropout(block.weights.clone()), block.parts.value);
+        let context =
+            |block: KeyBlock<B>| matmul(block.apply_dropout(block.weights.clone()), block.parts.value);
         let contexts = self.settings.precision.run(|| self.blocks(&parts).map(context).collect());
         primitive(Tensor::cat(contexts, 2))
     }

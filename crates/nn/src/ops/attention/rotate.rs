@@ -3,7 +3,7 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::kernels::attention::rotary::{Direction, RotaryTables, rotate_sequences};
+use crate::kernels::attention::rotary::{RotaryTables, RotationDirection, rotate_sequences};
 use crate::kernels::pool::{self, Buffer};
 use crate::ops::fused::{fused, input};
 use crate::ops::host::Floats;
@@ -39,7 +39,7 @@ inputs! {
 struct Rotate;
 
 impl Rotate {
-    fn rotated(inputs: &RotationInputs<Input>, direction: Direction, values: &Floats) -> Buffer {
+    fn rotated(inputs: &RotationInputs<Input>, direction: RotationDirection, values: &Floats) -> Buffer {
         let [_, time, width] = values.shape().dims();
         let rotary =
             RotaryTables { cosines: inputs.cosine.slice(), sines: inputs.sine.slice(), first_query: 0 };
@@ -58,7 +58,7 @@ impl Operation<3> for Rotate {
 
     fn forward(&self, inputs: &RotationInputs<Input>) -> (Floats, ()) {
         let x = &inputs.x;
-        (x.with_values(Self::rotated(inputs, Direction::Forward, x), x.shape()), ())
+        (x.with_values(Self::rotated(inputs, RotationDirection::Forward, x), x.shape()), ())
     }
 
     fn backward(
@@ -67,7 +67,7 @@ impl Operation<3> for Rotate {
         (): (),
         gradient: &Floats,
     ) -> RotationInputs<Option<Floats>> {
-        let rotated = Self::rotated(inputs, Direction::Inverse, gradient);
+        let rotated = Self::rotated(inputs, RotationDirection::Inverse, gradient);
         RotationInputs { cosine: None, sine: None, x: Some(gradient.with_values(rotated, gradient.shape())) }
     }
 }
