@@ -110,7 +110,7 @@ fn all() -> Result<()> {
 
 /// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
-    let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device));
+    let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device, false));
     let with_circuit = found.ok().filter(|found| found.gain.no_circuit.is_none());
     let Some(found) = with_circuit else { return format!("| `{task}` | - | - | - |") };
     let component = |component: &Component| match component.head {

@@ -9,7 +9,7 @@ use std::fmt;
 
 use burn::module::Param;
 use burn::nn::Linear;
-use burn::tensor::{DType, Tensor, backend::Backend};
+use burn::tensor::{DType, Tensor, TensorData, backend::Backend};
 
 use super::Sample;
 use super::activations::{Activation, record};
@@ -109,6 +109,22 @@ pub fn means<B: Backend>(
         sum.iter().map(|sum| (sum / positions as f64) as f32).collect()
     };
     Ok(components.iter().map(mean).collect())
+}
+
+impl Activation {
+    /// Replaces the output of a mean-ablated head, which is zero because the model adds the mean after all heads.
+    pub fn put_mean(&mut self, component: ResidualWriter, mean: &[f32]) {
+        let (site, head) = component.site();
+        if matches!(component, ResidualWriter::FeedForward(_)) || self.name != site.to_string() {
+            return;
+        }
+        let (dtype, shape) = (self.data.dtype, self.data.shape.clone());
+        let mut values: Vec<f32> = self.data.iter().collect();
+        let rows = shape[1];
+        let of_head = values.chunks_mut(mean.len()).skip(head * rows).take(rows);
+        of_head.for_each(|row| row.copy_from_slice(mean));
+        self.data = TensorData::new(values, shape).convert_dtype(dtype);
+    }
 }
 
 /// Returns a model in which the output of a component is scaled by `factor`, and `mean` is added to it; a component that

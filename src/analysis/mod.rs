@@ -11,6 +11,7 @@
 //! | `selection` | a part of what a model computes on one sequence |
 //! | [`activations`] | the activations of a forward pass at chosen hook sites |
 //! | [`interventions`] | ablation and scaling of single components |
+//! | [`steering`] | vectors added to the residual stream |
 //! | `free_running` | a sequence continued by the model itself |
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
 //! | `step_log` | an append-only file of records per step |
@@ -29,6 +30,7 @@ mod sample;
 mod score;
 mod selection;
 mod snapshots;
+pub mod steering;
 mod step_log;
 mod view;
 

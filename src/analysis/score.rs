@@ -86,6 +86,11 @@ impl HeadScores {
     pub fn new(value: impl FnMut(Score) -> Option<f64>) -> Self {
         Self(Score::ALL.map(value))
     }
+
+    /// Removes the value of a score.
+    pub fn remove(&mut self, score: Score) {
+        self.0[score as usize] = None;
+    }
 }
 
 impl Index<Score> for HeadScores {

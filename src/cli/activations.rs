@@ -136,7 +136,7 @@ impl Job for SiteRecord<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self { args, folder, sample } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
-        let model = args.interventions.apply(model, &description, folder, &device)?;
+        let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let (time, source_time) = (sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len));
         input::check_length(&description, time, source_time)?;
         let all = RecordableSite::all(&model, &device)?;
@@ -153,7 +153,10 @@ impl Job for SiteRecord<'_> {
             all.iter().map(|at| at.site).filter(|site| is_chosen(&site.to_string())).collect();
         let inputs = DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), &device).inputs;
         let dtype = if args.dtype == NumberType::F16 { DType::F16 } else { DType::F32 };
-        let activations = record(&model, inputs, &sites, is_chosen(LOGITS), dtype)?;
+        let mut activations = record(&model, inputs, &sites, is_chosen(LOGITS), dtype)?;
+        for (component, mean) in &means {
+            activations.iter_mut().for_each(|activation| activation.put_mean(*component, mean));
+        }
         let shapes = activations.iter().map(|it| (it.name.clone(), it.data.shape.to_vec())).collect();
         Ok((shapes, activations))
     }

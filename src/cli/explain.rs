@@ -45,6 +45,10 @@ pub struct Args {
     pattern: Option<Pattern>,
     #[command(flatten)]
     question: QuestionArgs,
+    /// Proves that no smaller circuit exists at this tolerance, by evaluating all smaller sets of components: up to about a
+    /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
+    #[arg(long)]
+    certify: bool,
     /// The folder for the results on your own input; an existing folder is replaced only if explain created it.
     /// [default: explain/ in the run folder]
     #[arg(long, value_name = "DIR", requires = "own", conflicts_with = "json")]
@@ -95,11 +99,11 @@ pub fn run(args: Args) -> Result<()> {
         }
         true => {
             let (subject, question) = given(&args, &config, &vocabulary)?;
-            let mut found = backend::run(&device, Explain(&folder, &config, &subject))?;
+            let mut found = backend::run(&device, Explain(&folder, &config, &subject, args.certify))?;
             found.sentences.splice(..0, question);
             found
         }
-        false => of_run(&folder, &config, &device)?,
+        false => of_run(&folder, &config, &device, args.certify)?,
     };
     if args.json {
         print_json(&found);
@@ -142,11 +146,11 @@ pub(super) fn is_explainable(config: &Config) -> bool {
     config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
-/// Explains a run's best weights on sequences of its validation set.
+/// Explains a run's best weights on sequences of its validation set. With `certifies`, all smaller circuits are evaluated.
 ///
 /// # Errors
 /// Returns an error if the data cannot be read, and the errors of [`explain`].
-pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Explanation> {
+pub fn of_run(folder: &RunFolder, config: &Config, device: &Device, certifies: bool) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
             "the run `{}` was imported, so it lacks validation sequences; pass a text with --text TEXT",
@@ -161,7 +165,7 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device) -> Result<Ex
             folder.path().display()
         )));
     }
-    backend::run(device, Explain(folder, config, &Subject::Validation(dataset)))
+    backend::run(device, Explain(folder, config, &Subject::Validation(dataset), certifies))
 }
 
 /// Writes `circuit.json`.
@@ -198,13 +202,13 @@ enum Subject {
     Validation(Dataset),
 }
 
-struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject);
+struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, bool);
 
 impl Job for Explain<'_> {
     type Output = Explanation;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
-        let Self(folder, config, subject) = self;
+        let Self(folder, config, subject, certifies) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explainable(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
@@ -246,7 +250,7 @@ impl Job for Explain<'_> {
         let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
-        let mut found = explain(&model, &samples, origin, &device)?;
+        let mut found = explain(&model, &samples, ExplanationContext { certifies, ..origin }, &device)?;
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),
             None => Some(folder.unverified_weights()?.sha256()?),

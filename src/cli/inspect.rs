@@ -11,8 +11,9 @@ use serde::Serialize;
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::InterventionArgs;
 use super::pictures::picture_format;
+use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
-    HeadScores, Sample, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
+    HeadScores, Sample, Score, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
 };
 use crate::backend::{self, Job};
 use crate::config::Config;
@@ -231,7 +232,7 @@ impl Job for Select<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, config, sample) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
-        let model = args.interventions.apply(model, &description, folder, &device)?;
+        let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let keeps = |content| args.only.is_empty() || args.only.contains(&content);
@@ -248,7 +249,12 @@ impl Job for Select<'_> {
         check_memory(held, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(true, heads, "heads ablated");
         let done = (selection.scores && !args.no_ablation).then_some(|done| pieces.done(done as usize));
-        let found = inspect_selected(&model, sample, &selection, done, &device)?;
+        let mut found = inspect_selected(&model, sample, &selection, done, &device)?;
+        for (at, heads) in selection.layers.iter().zip(&mut found.scores) {
+            let is_ablated = |head: usize| means.iter().any(|(it, _)| *it == ResidualWriter::Head(*at, head));
+            let heads = selection.heads.iter().zip(heads);
+            heads.filter(|(head, _)| is_ablated(**head)).for_each(|(_, head)| head.remove(Score::Ablation));
+        }
         Ok((selection, found))
     }
 }
@@ -262,14 +268,23 @@ impl Job for Inspect<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
         let Self(args, folder, sample) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
-        let model = args.interventions.apply(model, &description, folder, &device)?;
+        let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
         let heads = ablation::heads(&model).iter().sum::<usize>();
         check_memory(heads, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(args.json, heads, "heads ablated");
         let done = (!args.no_ablation).then_some(|done| pieces.done(done as usize));
-        inspect_sample(&model, sample, done, &device)
+        let (view, mut scores) = inspect_sample(&model, sample, done, &device)?;
+        // Without its mean, a mean-ablated head has no effect that could be measured.
+        for (component, _) in means {
+            if let ResidualWriter::Head(layer, head) = component
+                && sample.source.is_none()
+            {
+                scores[layer][head].remove(Score::Ablation);
+            }
+        }
+        Ok((view, scores))
     }
 }
 

@@ -1,8 +1,9 @@
-//! Options that ablate or scale components of a model.
+//! Options that ablate, scale or steer a model.
 
 use burn::tensor::backend::Backend;
 use glob::Pattern;
 
+use super::steer::{self, Steering};
 use crate::analysis::Sample;
 use crate::analysis::interventions::{ResidualWriter, means, scaled};
 use crate::error::{Error, Result};
@@ -26,7 +27,14 @@ pub struct InterventionArgs {
     /// Scales the outputs of components, e.g. "1.3=0.5,0.mlp=2".
     #[arg(long = "scale", value_name = "COMPONENT=FACTOR", value_delimiter = ',')]
     scale: Vec<String>,
+    /// Adds a vector to the activation at a site, at all positions: the mean over the positions of that site in a file of
+    /// `activations`, times a factor. With two files, separated by a comma, the mean of the second is subtracted.
+    #[arg(long, value_name = "FILE:SITE*FACTOR", value_parser = steer::parse)]
+    steer: Vec<Steering>,
 }
+
+/// The mean outputs of mean-ablated components.
+pub type Means = Vec<(ResidualWriter, Vec<f32>)>;
 
 impl InterventionArgs {
     /// Returns the model with the interventions, and prints what they are.
@@ -35,13 +43,30 @@ impl InterventionArgs {
     /// Returns an error if a component does not exist or is changed twice, or if mean ablation lacks sequences.
     pub fn apply<B: Backend>(
         &self,
-        mut model: Model<B>,
+        model: Model<B>,
         description: &Description,
         folder: &RunFolder,
         device: &B::Device,
     ) -> Result<Model<B>> {
+        Ok(self.apply_with_means(model, description, folder, device)?.0)
+    }
+
+    /// Like [`Self::apply`], and returns the mean output of each mean-ablated component. The model adds the mean of a head to
+    /// the bias after all heads, so the output of the head itself is zero.
+    pub fn apply_with_means<B: Backend>(
+        &self,
+        mut model: Model<B>,
+        description: &Description,
+        folder: &RunFolder,
+        device: &B::Device,
+    ) -> Result<(Model<B>, Means)> {
+        for steering in &self.steer {
+            model = steering.apply(model, device)?;
+            warn(&format!("notice: {}", steering.describe()));
+        }
+        let mut kept = Means::new();
         if self.ablate.is_empty() && self.scale.is_empty() {
-            return Ok(model);
+            return Ok((model, kept));
         }
         let all = ResidualWriter::all(&model);
         let mut ablated = Vec::new();
@@ -73,6 +98,7 @@ impl InterventionArgs {
             warn(&format!("notice: {} replaced by {how}: {}", are(ablated.len()), names.join(", ")));
             for (at, &component) in ablated.iter().enumerate() {
                 model = scaled(model, component, 0.0, means.as_ref().map(|means| means[at].as_slice()));
+                kept.extend(means.as_ref().map(|means| (component, means[at].clone())));
             }
         }
         if !factors.is_empty() {
@@ -80,9 +106,8 @@ impl InterventionArgs {
                 factors.iter().map(|(component, factor)| format!("{component} by {factor}")).collect();
             warn(&format!("notice: {} scaled: {}", are(factors.len()), names.join(", ")));
         }
-        Ok(factors
-            .into_iter()
-            .fold(model, |model, (component, factor)| scaled(model, component, factor, None)))
+        let scale = |model, (component, factor)| scaled(model, component, factor, None);
+        Ok((factors.into_iter().fold(model, scale), kept))
     }
 
     /// Returns the mean outputs of ablated components, or `None` for zero ablation, with a description.

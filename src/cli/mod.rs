@@ -27,6 +27,7 @@ mod runs;
 mod scale;
 mod score;
 mod signals;
+mod steer;
 mod terms;
 mod train;
 mod tune;

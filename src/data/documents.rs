@@ -32,7 +32,14 @@ pub(super) fn starts(
     starts.dedup();
     starts.retain(|start| (1..ids.len()).contains(start));
     if starts.is_empty() && !config.is_one_split() {
-        let problem = match vocabulary.end() {
+        return Err(single(vocabulary));
+    }
+    Ok(starts)
+}
+
+/// Returns the error for a training text that is a single document.
+pub(super) fn single(vocabulary: &Vocabulary) -> Error {
+    let problem = match vocabulary.end() {
             Some(end) => format!(
                 "needs several documents, but the text is one file without the end-of-text token `{}`; write the \
                  token after each document, or set `data.path` to a folder with a file per document",
@@ -42,10 +49,8 @@ pub(super) fn starts(
                      end-of-text token; set `data.path` to a folder with a file per document, or `data.tokens` to \
                      a tokenizer with an end-of-text token"
                 .to_string(),
-        };
-        return Err(Error::key("data.documents", "\"separate\"", problem));
-    }
-    Ok(starts)
+    };
+    Error::key("data.documents", "\"separate\"", problem)
 }
 
 /// Returns the document of each of the user's `tokens`, numbered from 0; `None` if they are one document or if

@@ -189,6 +189,10 @@ fn read_both(
 ) -> Result<Dataset> {
     let whole = DataConfig { valid_fraction: config::WHOLE_FILE, ..config.clone() };
     let train = read(&whole, given)?;
+    let is_separate = config.text_documents() == Documents::Separate;
+    if is_separate && train.train.document_lengths().len() < 2 {
+        return Err(documents::single(&train.vocabulary));
+    }
     let held_out = DataConfig { path: config.valid_path.clone(), ..whole };
     let valid = read(&held_out, Some(&train.vocabulary))?;
     if train.train.stream().is_some() != valid.valid.stream().is_some() {

@@ -198,6 +198,12 @@ pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
     Some(state(folder, steps(folder).ok()?.pop()?).ok()?.provenance.data_fingerprint)
 }
 
+/// Returns the hash of the weights that the run in `folder` started from, or `None` if it started from fresh ones or if its
+/// newest checkpoint cannot be read.
+pub fn start_sha256(folder: &RunFolder) -> Option<String> {
+    state(folder, steps(folder).ok()?.pop()?).ok()?.provenance.start_sha256
+}
+
 /// Removes the files and folders that a killed process left half-written.
 pub fn remove_half_written(folder: &RunFolder) {
     for parent in [folder.path().to_path_buf(), folder.checkpoints()] {

@@ -63,7 +63,9 @@ mod tensorboard;
 mod trainer;
 mod warnings;
 
-pub use checkpoint::{data_fingerprint, steps as checkpoint_steps, weights as checkpoint_weights};
+pub use checkpoint::{
+    data_fingerprint, start_sha256, steps as checkpoint_steps, weights as checkpoint_weights,
+};
 pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
 pub use ending::Outcome;
 pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};

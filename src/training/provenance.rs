@@ -8,7 +8,7 @@ use super::run_folder::RunFolder;
 use crate::config::{Config, differing};
 use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
-use crate::files::hash;
+use crate::files::{hash, sha256};
 
 /// What a run was started with, and how that was changed since.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub struct Provenance {
     pub data_fingerprint: u64,
     /// The hash of the seed and the model. A run resumes only with the same seed and model.
     pub began_with: String,
+    /// The hash of the weights that the run started from, if they are those of another run.
+    pub start_sha256: Option<String>,
     /// The keys of the section `training` that were used last.
     pub training: BTreeMap<String, toml::Value>,
     /// The keys of the section `analysis` that determine what is recorded during training.
@@ -33,6 +35,7 @@ impl Provenance {
         Self {
             data_fingerprint: dataset.fingerprint(),
             began_with: hash_of_start(config),
+            start_sha256: config.run.start().and_then(|from| sha256(&RunFolder::at(from).model()).ok()),
             training: training_keys(config),
             recording: recording_keys(config),
             guesses: dataset.guesses().cloned().collect(),

@@ -19,9 +19,9 @@ use super::statistics::mean;
 use super::table;
 use super::trial::{Record, Run, Trial, ranked};
 use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::files::{has_entry, read_own, write_atomically};
-use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint};
+use crate::error::{Error, Result, ensure};
+use crate::files::{has_entry, read_own, sha256, write_atomically};
+use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint, start_sha256};
 
 /// The maximum number of interruptions of a run without a step in between, after which the run counts as failed.
 const MAX_STALLS: usize = 3;
@@ -134,10 +134,23 @@ impl Study {
         if has_entry(folder.path()) {
             check_trial(&folder, &self.outline.trial_config(&self.configs[run.0], run.1))?;
             check_data(self.outline.data, data_fingerprint(&folder))?;
+            self.check_start(&folder)?;
             record = Record::read(&folder)?.map(Ok);
         }
         self.record(run, record);
         Ok(())
+    }
+
+    /// Rejects a trial that started from other weights than trials start from now.
+    fn check_start(&self, folder: &RunFolder) -> Result<()> {
+        let Some(from) = self.outline.base.run.start() else { return Ok(()) };
+        let (there, here) = (start_sha256(folder), sha256(&RunFolder::at(from).model()).ok());
+        ensure(there.is_none() || here.is_none() || there == here, Error::Input, || {
+            format!(
+                "the weights of `{}` have changed since the study started; restore them, or start another study",
+                from.display()
+            )
+        })
     }
 
     fn record(&mut self, run: Run, record: Option<Result<Record, String>>) {

@@ -125,3 +125,40 @@ fn separate_documents_of_tasks_have_no_effect() {
         "{page}"
     );
 }
+
+#[test]
+fn a_score_across_documents_is_not_explained() {
+    let dir = TempDir::new().unwrap();
+    documents(dir.path());
+    assert!(train(dir.path(), &SEPARATE, &["--run", "run"]).status.success());
+    let why = |asked: &str| {
+        let arguments = ["inspect", "run", "--text", "ab<|endoftext|>cd", "--why", asked];
+        program(dir.path()).args(arguments).output().unwrap()
+    };
+    assert!(why("0.1:4:3").status.success());
+    let refused = why("0.1:4:1");
+    assert_eq!(refused.status.code(), Some(2));
+    let stderr = text(&refused.stderr);
+    assert!(stderr.contains("is in another document than the query at position 4"), "{stderr}");
+}
+
+#[test]
+fn a_validation_text_may_be_one_document_but_not_the_training_text() {
+    let dir = TempDir::new().unwrap();
+    documents(dir.path());
+    fs::write(dir.path().join("one.txt"), "abcdabcdabcdabcdabcdabcdabcd").unwrap();
+    let data = |path: &str, valid: &str| {
+        let own = [format!("data.path={path}"), format!("data.valid_path={valid}")];
+        let sets = SEPARATE[1..4].iter().copied().chain(own.iter().map(String::as_str));
+        let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+        program(dir.path()).args(["data", "--json"]).args(sets).output().unwrap()
+    };
+    let found = data("stories.txt", "one.txt");
+    assert!(found.status.success(), "{}", text(&found.stderr));
+    let described: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(described["documents"]["valid"], 1);
+    let refused = data("one.txt", "stories.txt");
+    let stderr = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("needs several documents, but the text is one file"), "{stderr}");
+}

@@ -143,3 +143,69 @@ fn impossible_interventions_are_refused() {
     let output = run(dir.path(), &[&["score"], &INPUT[..], &["--ablate", "1.0"]].concat());
     assert!(text(&output.stderr).contains("add --zero"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn steering_adds_a_vector_at_its_site() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40", "model.bias=false"], "run");
+    let write = |tokens: &str, file: &str| {
+        let arguments = ["activations", "run", "--tokens", tokens, "--sites", "resid_post.0", "--out", file];
+        stdout_of(folder, &arguments);
+        let bytes = fs::read(folder.join(file)).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let data = file.tensor("resid_post.0").unwrap().data().to_vec();
+        let values: Vec<f32> = data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let rows = values.len() / 16;
+        (0..16).map(|at| values.iter().skip(at).step_by(16).sum::<f32>() / rows as f32).collect::<Vec<_>>()
+    };
+    let (first, second) = (write("3 3 3", "first.safetensors"), write("5 1 5 9", "second.safetensors"));
+    let before = values(folder, "resid_post.0", &[]);
+    let steer = ["--steer", "first.safetensors,second.safetensors:resid_post.0*-2"];
+    let after = values(folder, "resid_post.0", &steer);
+    let expected: Vec<f32> = before
+        .iter()
+        .enumerate()
+        .map(|(at, value)| value - 2.0 * (first[at % 16] - second[at % 16]))
+        .collect();
+    assert!(near(&after, &expected), "{after:?} {expected:?}");
+    assert!((loss(folder, &steer) - loss(folder, &[])).abs() > 1e-4);
+    for (steer, problem) in [
+        ("first.safetensors:resid_post.7", "--steer: `resid_post.7` is not a site of this model"),
+        (
+            "first.safetensors:attn.0.pattern",
+            "first.safetensors: has no activation `attn.0.pattern`, only resid_post.0",
+        ),
+        ("nowhere.safetensors:resid_post.0", "nowhere.safetensors"),
+        ("first.safetensors", "write FILE:SITE*FACTOR"),
+    ] {
+        let output =
+            crate::program(folder).args(["score"]).args(INPUT).args(["--steer", steer]).output().unwrap();
+        let stderr = crate::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(problem), "{steer}: {stderr}");
+    }
+}
+
+#[test]
+fn the_output_of_a_mean_ablated_head_is_its_mean() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40", "model.bias=false"], "run");
+    let ablate = ["--ablate", "0.1"];
+    let outputs = values(folder, "attn.0.out", &ablate);
+    let time = outputs.len() / 32;
+    let head = &outputs[time * 16..];
+    assert!(
+        head[..16].iter().any(|value| *value != 0.0) && head.chunks(16).all(|row| near(row, &head[..16]))
+    );
+    let (before, after) = (values(folder, "resid_pre.0", &ablate), values(folder, "resid_mid.0", &ablate));
+    let sum = |at: usize| before[at] + outputs[at] + head[at];
+    assert!(
+        near(&after, &(0..after.len()).map(sum).collect::<Vec<_>>()),
+        "the stream is the sum of the outputs"
+    );
+    let inspected = json(folder, &[&["inspect", "--json"], &INPUT[..], &ablate].concat());
+    assert!(inspected["scores"][0][1]["zero_ablation"].is_null(), "{inspected}");
+    assert!(inspected["scores"][0][0]["zero_ablation"].is_number());
+}

@@ -122,3 +122,23 @@ fn bad_questions_are_refused_in_one_line() {
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }
+
+#[test]
+fn the_smallest_circuit_is_proven_on_request() {
+    let dir = counting_run();
+    let question =
+        ["--tokens", "2 4 6 8 10 12", "--answer", "14", "--against", "13", "--corrupt", "1 3 5 7 9 11"];
+    let greedy = explained(&dir, &question);
+    let certified = explained(&dir, &[&question[..], &["--certify"]].concat());
+    assert!(
+        greedy.get("smaller_sets").is_none() && certified["smaller_sets"].as_u64().unwrap() > 0,
+        "{certified}"
+    );
+    let count = |found: &Value| found["components"].as_array().unwrap().len();
+    assert!(count(&certified) <= count(&greedy), "{certified}");
+    let sentences = certified["sentences"].as_array().unwrap();
+    assert!(
+        sentences.iter().any(|it| it.as_str().unwrap().starts_with("No smaller circuit exists")),
+        "{sentences:?}"
+    );
+}

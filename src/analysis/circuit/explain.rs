@@ -45,6 +45,8 @@ pub struct ExplanationContext<'a> {
     /// True to explain only the targets that the model predicts better than the unigram baseline, by at least a standard
     /// error.
     pub selects_targets: bool,
+    /// True to evaluate all smaller circuits too, which takes up to two to the number of components passes.
+    pub certifies: bool,
     /// The number of tokens in each copy, for [`repeated_sequences`](super::repeated_sequences).
     pub repeated: Option<usize>,
 }
@@ -57,9 +59,19 @@ pub struct ExplanationContext<'a> {
 pub fn explain<B: Backend>(
     model: &Model<B>,
     samples: &[Sample],
-    ExplanationContext { unigram, train, task, truncation_note, question, selects_targets, repeated }: ExplanationContext,
+    context: ExplanationContext,
     device: &B::Device,
 ) -> Result<Explanation> {
+    let ExplanationContext {
+        unigram,
+        train,
+        task,
+        truncation_note,
+        question,
+        selects_targets,
+        certifies,
+        repeated,
+    } = context;
     let model = explainable(model)?;
     let mut bench = Bench::new(model, samples, &question, device)?;
     if bench.batch.tokens == 0 {
@@ -78,10 +90,10 @@ pub fn explain<B: Backend>(
     let scores = scores(&bench, samples);
     let has_circuit = gain.no_circuit.is_none();
     let circuit = match has_circuit {
-        true => Circuit::new(&bench, samples, (&gain, &weights, &scores))?,
+        true => Circuit::new(&bench, samples, (&gain, &weights, &scores), certifies)?,
         false => {
             let (value, complement) = (gain.all_ablated, gain.model);
-            Circuit { components: Vec::new(), edges: Vec::new(), value, complement }
+            Circuit { components: Vec::new(), edges: Vec::new(), value, complement, smaller_sets: None }
         }
     };
     let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
@@ -94,13 +106,7 @@ pub fn explain<B: Backend>(
         edges: circuit.edges,
         sentences: Vec::new(),
         repeated: repeated.map(|length| Repeated::new(&bench, &scores, length)),
-        views: Views {
-            lens: Lens::new(model, &bench.full, &bench.batch, &[]),
-            tuned_lens: maps.map(|maps| Lens::new(model, &bench.full, &bench.batch, &maps)),
-            lens_after_attention: Lens::after_attention(model, &bench.full, &bench.batch),
-            attribution: attribute(model, &bench.full, &bench.batch, bench.against.as_ref()),
-            patching: Patching::new(model, &pairs, device)?,
-        },
+        views: views(&bench, maps.as_deref(), &pairs, device)?,
         heads: HeadAnalysis {
             cross_heads: weights.cross.iter().map(Vec::len).sum(),
             weights: weights.heads,
@@ -109,6 +115,23 @@ pub fn explain<B: Backend>(
     };
     explanation.sentences = sentences(&explanation, &scores);
     Ok(explanation)
+}
+
+/// Returns the effects of the components, with a tuned lens if there are `maps`.
+fn views<B: Backend>(
+    bench: &Bench<B>,
+    maps: Option<&[Translator<B>]>,
+    pairs: &[Pair],
+    device: &B::Device,
+) -> Result<Views> {
+    let Bench { model, full, batch, against, .. } = bench;
+    Ok(Views {
+        lens: Lens::new(model, full, batch, &[]),
+        tuned_lens: maps.map(|maps| Lens::new(model, full, batch, maps)),
+        lens_after_attention: Lens::after_attention(model, full, batch),
+        attribution: attribute(model, full, batch, against.as_ref()),
+        patching: Patching::new(model, pairs, device)?,
+    })
 }
 
 /// Returns clean and corrupted sequences for activation patching.
@@ -151,6 +174,7 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
         complement: circuit.complement,
         faithfulness: 0.0,
         complement_share: 0.0,
+        smaller_sets: circuit.smaller_sets,
         no_circuit: gain.no_circuit,
     };
     if found.no_circuit.is_none() {
@@ -200,6 +224,8 @@ struct Circuit {
     value: f64,
     /// The quantity with the components ablated.
     complement: f64,
+    /// The number of smaller sets that were all evaluated.
+    smaller_sets: Option<usize>,
 }
 
 impl Circuit {
@@ -207,9 +233,14 @@ impl Circuit {
         bench: &Bench<B>,
         samples: &[Sample],
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
+        certifies: bool,
     ) -> Result<Self> {
         let (full, size) = (gain.model, (gain.baseline - gain.model).abs());
-        let (ranked, Pruned { kept, value }) = bench.search(full, TOLERANCE * size)?;
+        let (ranked, mut found) = bench.search(full, TOLERANCE * size)?;
+        if certifies {
+            found = bench.certify(found, full, TOLERANCE * size)?;
+        }
+        let Pruned { kept, value, smaller_sets } = found;
         let full_values = bench.values(bench.full.logits.clone());
         let groups = groups(samples, bench.quantity);
         let component = |alone: &Ablated| {
@@ -247,7 +278,7 @@ impl Circuit {
         let components: Vec<Component> = ranked.iter().rev().filter_map(component).collect();
         let edges = paths(bench, &components, weights, (full, MIN_EDGE_EFFECT * size))?;
         let complement = bench.ablated(&kept.iter().map(|it| it.site).collect::<Vec<_>>())?;
-        Ok(Self { components, edges, value, complement })
+        Ok(Self { components, edges, value, complement, smaller_sets })
     }
 }
 

@@ -131,6 +131,10 @@ pub struct CircuitGain {
     pub faithfulness: f64,
     /// The share of the gain that the complement recovers. In a complete circuit it is about 0 or below.
     pub complement_share: f64,
+    /// The number of smaller sets of components that were all evaluated, none of which is a circuit at this tolerance;
+    /// `None` after a greedy search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smaller_sets: Option<usize>,
     /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,

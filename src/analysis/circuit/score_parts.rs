@@ -20,7 +20,7 @@ use crate::analysis::view::floats;
 use crate::attention::MultiHeadAttention;
 use crate::model::Decoder;
 use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition};
-use crate::position::contributions;
+use crate::position::{contributions, document_contributions};
 
 /// The name of the part that holds all biases.
 const BIASES: &str = "biases";
@@ -49,18 +49,22 @@ pub struct ScoreParts {
 }
 
 impl ScoreParts {
-    /// Decomposes the score of a head at the positions of a query and a key of the first sequence of a pass.
+    /// Decomposes the score of a head at the positions of a query and a key of the first sequence of a pass. `documents` are
+    /// those of the inputs.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if there are more tokens than positions.
     pub fn of<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
-        [layer, head]: [usize; 2],
-        [query, key]: [usize; 2],
+        ([layer, head], [query, key]): ([usize; 2], [usize; 2]),
+        documents: Option<&[Vec<u32>]>,
     ) -> Result<Self> {
         let [_, time, _] = pass.at(Site::Embedding).dims();
-        let (added, scores) = contributions(model.position.as_ref(), 0, time)?;
+        let (added, scores) = match documents {
+            None => contributions(model.position.as_ref(), 0, time)?,
+            Some(documents) => document_contributions(model.position.as_ref(), documents)?,
+        };
         let reader = Reader::new(&model.blocks[layer].attention, head);
         let norm = &model.blocks[layer].attention_norm;
         let [queries, keys] = [(query, 0), (key, 1)].map(|(position, side)| -> Parts {
@@ -303,7 +307,7 @@ mod tests {
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, inputs(), &[], &Interventions::default()).unwrap();
             for ([layer, head], [query, key]) in [([0, 1], [5, 2]), ([2, 3], [6, 6]), ([1, 0], [4, 0])] {
-                let found = ScoreParts::of(decoder, &pass, [layer, head], [query, key]).unwrap();
+                let found = ScoreParts::of(decoder, &pass, ([layer, head], [query, key]), None).unwrap();
                 let point = HookPoint::SelfAttention(AttentionPoint::Scores);
                 let sites = BTreeSet::from([HookSite { stack: Stack::Decoder, layer, point }]);
                 let scores = record(&model, inputs(), &sites, false, DType::F32).unwrap().remove(0).data;

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use super::bench::{Ablated, Bench};
 use super::estimates::estimates;
 use super::pass::Site;
-use crate::Result;
+use crate::error::{Error, Result, ensure};
 
 /// The maximum number of components that are ablated one by one. With more components, several are ablated together
 /// while the loss stays within the tolerance.
@@ -18,6 +18,9 @@ pub(super) struct Pruned {
     pub kept: Vec<Ablated>,
     /// The quantity with all components outside the circuit ablated.
     pub value: f64,
+    /// The number of smaller sets of components that were all evaluated, none of which is a circuit; `None` after a greedy
+    /// search.
+    pub smaller_sets: Option<usize>,
 }
 
 impl<B: Backend> Bench<'_, B> {
@@ -51,6 +54,44 @@ impl<B: Backend> Bench<'_, B> {
         let pruned = self.prune(ranked, ablated, (full, tolerance))?;
         let kept: Vec<Site> = pruned.kept.iter().map(|it| it.site).collect();
         Ok((self.rank(&kept, &[], full)?, pruned))
+    }
+
+    /// Returns the smallest circuit: evaluates all sets of components that are smaller than the `found` circuit, in the order
+    /// of their size, until one of a size stays within the tolerance. Of several, the closest to the full model counts.
+    ///
+    /// # Errors
+    /// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
+    pub fn certify(&self, found: Pruned, full: f64, tolerance: f64) -> Result<Pruned> {
+        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
+        ensure(all.len() <= MAX_SINGLE_ABLATIONS, Error::Input, || {
+            format!(
+                "the model has {} components, and all smaller circuits can be evaluated only for up to \
+                 {MAX_SINGLE_ABLATIONS}; search without this proof",
+                all.len()
+            )
+        })?;
+        let members = |set: u32| {
+            all.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, site)| *site)
+        };
+        let mut evaluated = 0;
+        for size in 0..found.kept.len() as u32 {
+            let mut closest: Option<(f64, f64, Vec<Site>)> = None;
+            for set in (0..1_u32 << all.len()).filter(|set| set.count_ones() == size) {
+                let ablated: Vec<Site> = members(!set & ((1 << all.len()) - 1)).collect();
+                let value = self.ablated(&ablated)?;
+                let distance = (value - full).abs();
+                if distance <= tolerance && closest.as_ref().is_none_or(|(nearest, ..)| distance < *nearest) {
+                    closest = Some((distance, value, ablated));
+                }
+            }
+            if let Some((_, value, ablated)) = closest {
+                let kept: Vec<Site> = all.iter().copied().filter(|site| !ablated.contains(site)).collect();
+                let kept = self.rank(&kept, &ablated, full)?;
+                return Ok(Pruned { kept, value, smaller_sets: Some(evaluated) });
+            }
+            evaluated += (0..1_u32 << all.len()).filter(|set| set.count_ones() == size).count();
+        }
+        Ok(Pruned { smaller_sets: Some(evaluated), ..found })
     }
 
     /// Returns components whose ablation together keeps the quantity within the tolerance of the full model's. Repeatedly
@@ -108,7 +149,7 @@ impl<B: Backend> Bench<'_, B> {
                 count /= 2;
             }
             if count == 0 || count == ranked.len() {
-                return Ok(Pruned { kept: ranked.split_off(count), value });
+                return Ok(Pruned { kept: ranked.split_off(count), value, smaller_sets: None });
             }
             let kept: Vec<Site> = ranked[count..].iter().map(|it| it.site).collect();
             ranked = self.rank(&kept, &ablated, full)?;

@@ -7,7 +7,7 @@ use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
 use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
-use crate::numbers::{counted, fixed, signed};
+use crate::numbers::{counted, fixed, signed, thousands};
 
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it.
@@ -18,6 +18,16 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         return sentences;
     }
     sentences.push(describe_circuit(explanation));
+    sentences.push(match explanation.gain.smaller_sets {
+        Some(sets) => format!(
+            "No smaller circuit exists at this tolerance: {} evaluated.",
+            match sets {
+                1 => "the only smaller set of components was".to_string(),
+                _ => format!("all {} smaller sets of components were", thousands(sets as f64)),
+            }
+        ),
+        None => "The search was greedy, so a smaller circuit may exist.".to_string(),
+    });
     for component in &explanation.components {
         sentences.push(describe_component(explanation, component, scores));
         let at = (component.layer, component.head, component.cross);

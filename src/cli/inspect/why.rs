@@ -69,11 +69,16 @@ impl Job for Why<'_> {
             format!("position {query} is outside the text, whose positions are 0 to {}", time - 1)
         } else if key > query {
             format!("the key at position {key} is after the query at position {query}, which does not see it")
+        } else if sample.documents.as_ref().is_some_and(|documents| documents[key] != documents[query]) {
+            format!(
+                "the key at position {key} is in another document than the query at position {query}, which does not see it"
+            )
         } else {
             let inputs = DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), &device).inputs;
+            let documents = inputs.documents.clone();
             let memories = decoder.project_memory(inputs.source.clone(), &mut NoHooks)?;
             let pass = run(decoder, inputs, &memories, &Interventions::default())?;
-            return ScoreParts::of(decoder, &pass, [layer, head], [query, key]);
+            return ScoreParts::of(decoder, &pass, ([layer, head], [query, key]), documents.as_deref());
         };
         Err(Error::Input(format!("--why: {problem}")))
     }

@@ -189,7 +189,8 @@ impl DescribedDocuments {
             0 => usize::midpoint(lengths[middle - 1], upper),
             _ => upper,
         };
-        Some(Self { train: lengths.len(), valid: valid.len(), median_length })
+        // A validation text may be a single document.
+        Some(Self { train: lengths.len(), valid: valid.len().max(1), median_length })
     }
 }
 

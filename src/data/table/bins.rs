@@ -77,20 +77,42 @@ impl Table<'_> {
             self.warn_of_outside(&values, vocabulary);
             return self.into_bins_of(values, rows, vocabulary.clone());
         }
-        let mut training: Vec<f64> = match self.is_stream {
-            Some(true) => values[..self.config.train_part(values.len())].to_vec(),
+        let lengths = || rows.iter().map(|(_, ids)| ids.len());
+        let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
+        let [mut training, validation] = match self.is_stream {
+            Some(true) => {
+                let (train, valid) = values.split_at(self.config.train_part(values.len()));
+                [train.to_vec(), valid.to_vec()]
+            }
             _ => {
-                let (train, _) = self.split(rows.len())?;
-                train.into_iter().flat_map(|row| &values[rows[row].1.clone()]).copied().collect()
+                let (train, valid) = self.split(rows.len())?;
+                [self.kept(&train, &rows, &values, with_end)?, self.kept(&valid, &rows, &values, with_end)?]
             }
         };
         let edges = edges(&mut training, self.config.bins, self.config.binning);
-        let lengths = || rows.iter().map(|(_, ids)| ids.len());
-        let with_end = self.is_stream != Some(true) && lengths().min() < lengths().max();
         let vocabulary = Vocabulary::bins(edges, &training, with_end, of_numbers)?;
-        self.warn_of_outliers(&training, &values, &vocabulary);
+        self.warn_of_outliers(&training, &validation, &vocabulary);
         self.warn_of_few_bins(vocabulary.size() - usize::from(with_end), of_numbers.difference);
         self.into_bins_of(values, rows, vocabulary)
+    }
+
+    /// Returns the numbers of the rows with these indices that `data.long_rows` keeps.
+    fn kept(
+        &self,
+        indices: &[usize],
+        rows: &[(Line, Range<usize>)],
+        values: &[f64],
+        with_end: bool,
+    ) -> Result<Vec<f64>> {
+        let mut kept = Vec::new();
+        for (line, range) in indices.iter().map(|&index| rows[index].clone()) {
+            let length = self.limited(line, range.len() + usize::from(with_end))?.unwrap_or(0);
+            kept.extend_from_slice(&values[range.start..range.end.min(range.start + length)]);
+        }
+        match kept.is_empty() {
+            true => Err(self.all_left_out()),
+            false => Ok(kept),
+        }
     }
 
     /// Warns if the numbers fill fewer bins than the config asks for.

@@ -64,9 +64,8 @@ impl Table<'_> {
         ));
     }
 
-    /// Warns of numbers far outside the others, when the bins are computed from the sorted `training` numbers of all
-    /// `values`.
-    pub(super) fn warn_of_outliers(&mut self, training: &[f64], values: &[f64], vocabulary: &Vocabulary) {
+    /// Warns of numbers far outside the others, when the bins are computed from the sorted `training` numbers.
+    pub(super) fn warn_of_outliers(&mut self, training: &[f64], validation: &[f64], vocabulary: &Vocabulary) {
         /// The distance of an outlier of the training set, in widths of the inner bins.
         const MIN_WIDTHS: f64 = 10.0;
         /// The share of numbers in one bin of equal distances from which outliers are reported.
@@ -97,7 +96,7 @@ impl Table<'_> {
                 part_of(count, training.len(), "number")
             ));
         } else if outliers(training, vocabulary, 1.0).is_none() {
-            self.warn_of_outside(values, vocabulary);
+            self.warn_of_outside(validation, vocabulary);
         }
     }
 }

@@ -190,6 +190,27 @@ fn dry_run_warns_about_data_and_memory() {
 }
 
 #[test]
+fn a_study_does_not_resume_from_other_start_weights() {
+    let dir = study_dir();
+    trains(dir.path(), "study.toml", "start");
+    let (before, _) = STUDY.split_once("[tune.search]").unwrap();
+    let study = format!("{before}[tune.search]\n\"training.learning_rate\" = [1e-3, 3e-3]\n");
+    fs::write(dir.path().join("tuned.toml"), study).unwrap();
+    succeeds(
+        dir.path(),
+        &with(&["tuned.toml", "--run", "study"], &["run.from=start", "tune.overfit_check=false"]),
+    );
+    let longer = ["train", "--resume", "start", "--set", "training.steps=400"];
+    let resumed = program(dir.path()).args(longer).output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    let stderr = refusal_of(dir.path(), &["--resume", "study"]);
+    assert!(
+        stderr.contains("have changed since the study started; restore them, or start another study"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn start_weights_of_another_shape_are_refused_before_writing() {
     let dir = study_dir();
     trains(dir.path(), "study.toml", "start");

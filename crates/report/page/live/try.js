@@ -162,7 +162,7 @@ function startTry() {
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
   const [before, after] = live.tokenizer.added.map((tokens) => tokens.join(""));
-  at("added-tokens").hidden = before + after === "";
+  at("added-tokens").hidden = before + after === "" || live.config.encoder_decoder;
   const sides = [before && `begins with ${before}`, after && `ends with ${after}`].filter(Boolean).join(" and ");
   at("added-tokens").replaceChildren(`This page reads the input as typed. Elsewhere, a text for this model ${sides}; type these tokens for the same predictions.`);
   // Tokenizers of this kind can only decode.

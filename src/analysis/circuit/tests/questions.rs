@@ -1,6 +1,8 @@
 //! Questions about the answers of hand-set circuits, and of untrained models.
 
 use super::*;
+use crate::analysis::circuit::bench::Bench;
+use crate::analysis::circuit::search::Pruned;
 
 fn induction() -> Decoder<B> {
     let mut model = silent(2);
@@ -123,6 +125,36 @@ fn repeated_tokens_reveal_the_induction_head() {
     let of = |kind| repeated.heads.iter().find(|head| head.kind == kind).map(|head| (head.layer, head.head));
     assert_eq!((of(HeadKind::Induction), of(HeadKind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
+}
+
+#[test]
+fn the_smallest_circuit_is_certified() {
+    let prompts = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
+    let (samples, question) = Question::of_prompts(&induction(), &prompts, &Default::default()).unwrap();
+    let origin = ExplanationContext { question: question.clone(), certifies: true, ..Default::default() };
+    let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
+    assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))]);
+    // The empty set and each of the six components alone.
+    assert_eq!(found.gain.smaller_sets, Some(7));
+    assert!(
+        found.sentences[1].starts_with("No smaller circuit exists at this tolerance: all 7 smaller sets")
+    );
+    let greedy = asked(induction(), &prompts);
+    assert_eq!(greedy.gain.smaller_sets, None);
+    assert!(greedy.sentences[1].contains("greedy"), "{:?}", greedy.sentences);
+
+    // A larger set is replaced by the smallest one.
+    let model = induction();
+    let bench = Bench::new(&model, &samples, &question, &Default::default()).unwrap();
+    let full = found.gain.model;
+    let (ranked, _) = bench.search(full, 0.1).unwrap();
+    let larger = Pruned { kept: ranked, value: full, smaller_sets: None };
+    let smallest = bench.certify(larger, full, 0.1).unwrap();
+    assert_eq!((smallest.kept.len(), smallest.smaller_sets), (2, Some(7)));
+    let wide = silent(8);
+    let bench = Bench::new(&wide, &samples, &question, &Default::default()).unwrap();
+    let none = Pruned { kept: Vec::new(), value: 0.0, smaller_sets: None };
+    assert!(bench.certify(none, 0.0, 0.1).unwrap_err().to_string().contains("the model has 24 components"));
 }
 
 #[test]

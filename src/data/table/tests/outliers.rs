@@ -37,7 +37,7 @@ fn outliers_of_bins_are_reported() {
     let last = File::new("a.csv", sales("s1,9000\n"));
     assert!(
         warnings(&bins(&last))
-            .contains("1 of 61 numbers are far outside the numbers of training, such as 9000")
+            .contains("1 of 25 numbers are far outside the numbers of training, such as 9000")
     );
     let first = File::new("a.csv", sales("").replacen("s0,10\n", "s0,9000\n", 1));
     let found = warnings(&bins(&first));
@@ -76,4 +76,21 @@ fn a_wide_header_is_not_called_split() {
     let file = File::new("a.csv", rows("a,b,c,d\n", 40, |row| format!("{}.0,2.0,,", row % 3)));
     let found = file.problem(DataConfig { bins: 0, ..file.config() });
     assert!(!found.contains("split in two"), "{found}");
+}
+
+#[test]
+fn bins_ignore_numbers_of_rows_that_are_left_out() {
+    let group = |group: usize, count: usize, base: usize| {
+        (0..count).map(|row| format!("{group},{}\n", base + (row * 7 + group) % 11)).collect::<String>()
+    };
+    let groups: String =
+        (0..20).map(|at| if at % 2 == 0 { group(at, 5, 0) } else { group(at, 40, 1000) }).collect();
+    let file = File::new("a.csv", format!("c,sales\n{groups}"));
+    let (group_by, length) = (Column::Name("c".into()), 8);
+    for long_rows in [crate::data::LongRows::Drop, crate::data::LongRows::Cut] {
+        let config = DataConfig { group_by: group_by.clone(), length, long_rows, ..bins(&file) };
+        let edges = load(&config, 0).unwrap().vocabulary.inner_bins().unwrap();
+        assert!(edges[0] < 20.0, "{edges:?}");
+        assert_eq!(edges[1] > 20.0, long_rows == crate::data::LongRows::Cut, "{edges:?}");
+    }
 }

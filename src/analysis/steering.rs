@@ -1,0 +1,111 @@
+//! Steering: a vector is added to the residual stream or to a component's output, at all positions (activation addition:
+//! Turner et al., 2023, arXiv 2308.10248).
+//!
+//! The vector is added to the bias of the output projection before the site, so it acts in every forward pass, also with
+//! a KV cache.
+
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::error::{Error, Result};
+use crate::hooks::{HookPoint, HookSite, Stack};
+use crate::model::{Decoder, Model, NormPlacement};
+
+/// Returns a model in which `vector`, of width `d_model`, is added to the activation at a site of the decoder.
+///
+/// # Errors
+/// [`Error::Input`] if no output projection ends at the site, or if the vector has another width.
+pub fn steered<B: Backend>(mut model: Model<B>, site: HookSite, vector: &[f32]) -> Result<Model<B>> {
+    let output = match &mut model {
+        Model::Decoder(decoder) if site.stack == Stack::Decoder => output_before(decoder, site),
+        _ => None,
+    };
+    let Some(output) = output else {
+        return Err(Error::Input(format!(
+            "`{site}` cannot be steered; add the vector to resid_mid.*, resid_post.* or resid_pre.* from layer 1 of a pre-norm \
+             decoder, or to mlp.*.out"
+        )));
+    };
+    let [_, d_model] = output.weight.dims();
+    if vector.len() != d_model {
+        let problem =
+            format!("the vector has {} numbers, but `{site}` has a width of {d_model}", vector.len());
+        return Err(Error::Input(problem));
+    }
+    let vector = Tensor::<B, 1>::from_floats(vector, &output.weight.device());
+    output.bias = Some(match output.bias.take() {
+        Some(bias) => bias.map(|bias| bias + vector),
+        None => Param::from_tensor(vector),
+    });
+    Ok(model)
+}
+
+/// Returns the projection whose output is the last to be added to the activation at a site.
+fn output_before<B: Backend>(model: &mut Decoder<B>, site: HookSite) -> Option<&mut Linear<B>> {
+    let is_sum = model.blocks.iter().all(|block| block.placement == NormPlacement::Pre);
+    let (layer, is_after_feed_forward) = match site.point {
+        HookPoint::FeedForwardOutput => (site.layer, true),
+        HookPoint::ResidualPost if is_sum => (site.layer, true),
+        HookPoint::ResidualPre if is_sum => (site.layer.checked_sub(1)?, true),
+        HookPoint::Final if is_sum => (model.blocks.len().checked_sub(1)?, true),
+        HookPoint::ResidualMid if is_sum => (site.layer, false),
+        _ => return None,
+    };
+    let block = model.blocks.get_mut(layer)?;
+    Some(match (is_after_feed_forward, &mut block.cross_attention) {
+        (true, _) => &mut block.feed_forward.down,
+        (false, Some(cross)) => &mut cross.output,
+        (false, None) => &mut block.attention.output,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use burn::tensor::DType;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::analysis::activations::{RecordableSite, record};
+    use crate::model::{Inputs, ModelConfig, Sizes};
+
+    type B = NdArray;
+
+    #[test]
+    fn vectors_are_added_at_their_site() {
+        let device = Default::default();
+        let plain = ModelConfig { d_model: 6, heads: 2, layers: 2, ..ModelConfig::default() };
+        let without_bias = ModelConfig { bias: false, ..plain.clone() };
+        let vector: Vec<f32> = (0..6).map(|at| at as f32 - 2.0).collect();
+        for config in [plain.clone(), without_bias] {
+            let sizes = Sizes { vocab: 11, context: 7, source_context: None };
+            let model = config.init::<B>(sizes, &device).unwrap();
+            let inputs = || Inputs::tokens(Tensor::from_ints([[3, 1, 4]], &device));
+            let mut steered_sites = 0;
+            for RecordableSite { site, .. } in RecordableSite::all(&model, &device).unwrap() {
+                let Ok(changed) = steered(model.clone(), site, &vector) else { continue };
+                steered_sites += 1;
+                let at = |model: &Model<B>| {
+                    let recorded =
+                        record(model, inputs(), &BTreeSet::from([site]), false, DType::F32).unwrap();
+                    recorded[0].data.to_vec::<f32>().unwrap()
+                };
+                for (index, (new, old)) in at(&changed).into_iter().zip(at(&model)).enumerate() {
+                    assert!((new - old - vector[index % 6]).abs() < 1e-5, "{site}");
+                }
+            }
+            // Before and after both blocks, between their layers, after their feed-forward layers, and at the end.
+            assert_eq!(steered_sites, 1 + 2 + 2 + 2 + 1);
+        }
+        let post = ModelConfig { norm: NormPlacement::Post, ..plain };
+        let model = post.init::<B>(Sizes { vocab: 11, context: 7, source_context: None }, &device).unwrap();
+        let at = |point| HookSite { stack: Stack::Decoder, layer: 1, point };
+        assert!(steered(model.clone(), at(HookPoint::FeedForwardOutput), &vector).is_ok());
+        let problem = steered(model.clone(), at(HookPoint::ResidualPost), &vector).unwrap_err().to_string();
+        assert!(problem.starts_with("`resid_post.1` cannot be steered; add the vector to"), "{problem}");
+        let problem = steered(model, at(HookPoint::FeedForwardOutput), &vector[1..]).unwrap_err().to_string();
+        assert_eq!(problem, "the vector has 5 numbers, but `mlp.1.out` has a width of 6");
+    }
+}
