@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "CONTENTS", value_delimiter = ',', requires = "json", conflicts_with = "out")]
     only: Vec<Content>,
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
-    /// what the token embedding, the positions and each earlier component add to it, on both sides.
+    /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
         conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only"])]
     why: Option<why::Asked>,

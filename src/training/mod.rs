@@ -13,7 +13,7 @@
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
 //! | `setup`, `resume` | the fixed part of a run, and opening a run at a checkpoint |
-//! | `provenance` | what a run was started with, and checks that a resumed run continues it |
+//! | `provenance` | the data, the model and the keys at the start of a run, and checks that a resumed run continues it |
 //! | `state` | the state of a run, apart from weights and moments |
 //! | `records`, `ending` | reading results, validations and the events of observers; the end of a run |
 //! | `reduce` | the all-reduce of a step over one or several processes |

@@ -1,4 +1,4 @@
-//! What a run was started with, and the checks that a resumed run continues it.
+//! The data, the model and the keys with which a run was started, and the checks that a resumed run continues it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result, ensure};
 use crate::files::{hash, sha256};
 
-/// What a run was started with, and how that was changed since.
+/// The data, the model and the keys with which a run was started, and their changes since.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// The fingerprint of the data. A run resumes only with the same data.

@@ -7,7 +7,7 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use crate::choice::UnusedKeys;
 use crate::error::{Error, Result};
 
-/// The largest integer: that of 64 bits with a sign, as in TOML.
+/// The largest signed 64-bit integer, as in TOML.
 pub const MAX_INTEGER: u64 = i64::MAX as u64;
 
 /// The valid values of a numeric key.

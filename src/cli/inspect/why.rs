@@ -109,8 +109,8 @@ pub fn print(found: &ScoreParts, sample: &Sample, vocabulary: &Vocabulary, is_js
         say(&format!("The position bias adds {:+.3}.", found.position_bias));
     }
     let parts = |values: &[f64]| values.iter().copied().zip(found.parts.iter().cloned()).collect::<Vec<_>>();
-    list("What the query reads:", parts(&by_query));
-    list("What the key reads:", parts(&by_key));
+    list("Parts of the query:", parts(&by_query));
+    list("Parts of the key:", parts(&by_key));
     let pairs = found.pairs.iter().zip(&found.parts).flat_map(|(row, query)| {
         row.iter().zip(&found.parts).map(move |(&value, key)| (value, format!("{query} x {key}")))
     });

@@ -86,7 +86,7 @@ pub enum Direction {
     Both,
 }
 
-/// What a position scheme is created for.
+/// The settings for which a position scheme is created.
 #[derive(Debug, Clone, Copy)]
 pub struct PositionSettings<'d, B: Backend> {
     /// The sizes and settings of the model.
