@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use causal_attention_report::Style;
 
 use super::input::{self, OpenedRun, RunArgs};
@@ -250,7 +250,13 @@ impl Job for Explain<'_> {
         let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
+        let question = origin.question.clone();
         let mut found = explain(&model, &samples, ExplanationContext { certifies, ..origin }, &device)?;
+        if !matches!(subject, Subject::Validation(_)) {
+            B::InnerBackend::seed(&device, seed);
+            let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
+            found = found.with_random_effects(&random, &samples, &question, &device)?;
+        }
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),
             None => Some(folder.unverified_weights()?.sha256()?),

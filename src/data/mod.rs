@@ -48,7 +48,7 @@ pub use describe::{DataDescription, EndOfText, leaked_samples, vocabulary_warnin
 pub(crate) use documents::{documents_of, several};
 pub(crate) use excerpt::excerpt;
 pub use loader::Loader;
-pub use reading::{ArrayReading, TableReading, TextReading};
+pub use reading::{ArrayFormat, ArrayReading, TableFormat, TableReading, TextReading};
 pub use sequences::Sequences;
 pub use vocabulary::{Notation, Vocabulary};
 

@@ -1,6 +1,8 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
-use super::{DataConfig, Dataset, LongRows, RowSplit, Source, Task, Tokens, Vocabulary};
+use super::{
+    ArrayFormat, DataConfig, Dataset, LongRows, RowSplit, Source, TableFormat, Task, Tokens, Vocabulary,
+};
 use crate::choice::{Choice, UnusedKeys};
 
 /// The keys that only tables use.
@@ -45,10 +47,12 @@ impl DataConfig {
         let (is_text, is_table) = (self.source() == Source::Text, self.source() == Source::Table);
         let is_sized = self.has_sized_vocabulary(dataset);
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
-        let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == "csv");
+        let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == TableFormat::Csv);
         let is_array = self.source() == Source::Array;
         let is_raw = is_array
-            && dataset.and_then(|dataset| dataset.array.as_ref()).is_none_or(|array| array.format == "raw");
+            && dataset
+                .and_then(|dataset| dataset.array.as_ref())
+                .is_none_or(|array| array.format == ArrayFormat::Raw);
         let has_rows =
             (is_table || is_array) && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
         let draws_rows = (is_table || is_array)

@@ -26,10 +26,19 @@ const TIMESTAMP_WITH_ZONE: &str = "%Y-%m-%dT%H:%M:%S%.f%:z";
 /// A table of columns.
 #[derive(Debug)]
 pub struct Columnar {
-    /// The format, `parquet` or `arrow`.
-    pub format: &'static str,
+    /// The format.
+    pub format: ColumnarFormat,
     /// The rows, in JSON Lines. Null values are written as `null`.
     pub lines: String,
+}
+
+/// The format of a file of columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnarFormat {
+    /// Parquet.
+    Parquet,
+    /// Arrow's file format or its streaming format.
+    Arrow,
 }
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
@@ -49,10 +58,10 @@ impl Columnar {
         file.by_ref().take(8).read_to_end(&mut head).map_err(failed)?;
         file.rewind().map_err(failed)?;
         let (format, name) = match head.as_slice() {
-            [b'P', b'A', b'R', b'1', ..] => ("parquet", "Parquet"),
-            [b'A', b'R', b'R', b'O', b'W', b'1', ..] => ("arrow", "Arrow"),
+            [b'P', b'A', b'R', b'1', ..] => (ColumnarFormat::Parquet, "Parquet"),
+            [b'A', b'R', b'R', b'O', b'W', b'1', ..] => (ColumnarFormat::Arrow, "Arrow"),
             // A message without a continuation marker would begin like a text, and no current program writes it.
-            [0xff, 0xff, 0xff, 0xff, size @ ..] if size != [0xff; 4] => ("arrow", "Arrow"),
+            [0xff, 0xff, 0xff, 0xff, size @ ..] if size != [0xff; 4] => (ColumnarFormat::Arrow, "Arrow"),
             _ => return Ok(None),
         };
         let is_stream = head.starts_with(&[0xff]);
@@ -69,11 +78,11 @@ impl Columnar {
 }
 
 /// Opens the batches of a file.
-fn batches(file: File, format: &str, is_stream: bool) -> Result<Batches, ArrowError> {
+fn batches(file: File, format: ColumnarFormat, is_stream: bool) -> Result<Batches, ArrowError> {
     Ok(match format {
-        "parquet" => Box::new(ParquetRecordBatchReaderBuilder::try_new(file)?.build()?),
-        _ if is_stream => Box::new(StreamReader::try_new(BufReader::new(file), None)?),
-        _ => Box::new(FileReader::try_new(BufReader::new(file), None)?),
+        ColumnarFormat::Parquet => Box::new(ParquetRecordBatchReaderBuilder::try_new(file)?.build()?),
+        ColumnarFormat::Arrow if is_stream => Box::new(StreamReader::try_new(BufReader::new(file), None)?),
+        ColumnarFormat::Arrow => Box::new(FileReader::try_new(BufReader::new(file), None)?),
     })
 }
 
@@ -147,7 +156,7 @@ mod tests {
     }
 
     /// Returns the rows in each format, with its name.
-    fn files() -> [(&'static str, Vec<u8>); 3] {
+    fn files() -> [(ColumnarFormat, Vec<u8>); 3] {
         let (batch, [mut parquet, mut file, mut stream]) = (batch(), [vec![], vec![], vec![]]);
         let mut writer = ArrowWriter::try_new(&mut parquet, batch.schema(), None).unwrap();
         writer.write(&batch).unwrap();
@@ -159,7 +168,7 @@ mod tests {
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
         drop(writer);
-        [("parquet", parquet), ("arrow", file), ("arrow", stream)]
+        [(ColumnarFormat::Parquet, parquet), (ColumnarFormat::Arrow, file), (ColumnarFormat::Arrow, stream)]
     }
 
     #[test]
@@ -180,7 +189,7 @@ mod tests {
                 {"id": 3, "state": "sun", "name": "\u{1f642}", "bytes": "not",
                  "time": "1970-01-01T01:00:00.000002+01:00", "ids": [3]},
             ]);
-            assert_eq!(serde_json::Value::from(rows), expected, "{format}");
+            assert_eq!(serde_json::Value::from(rows), expected, "{format:?}");
         }
         std::fs::write(&path, "1,2\n").unwrap();
         assert!(Columnar::read(&path).unwrap().is_none());
@@ -200,7 +209,7 @@ mod tests {
                 std::fs::write(&path, &bytes[..at]).unwrap();
                 errors += usize::from(Columnar::read(&path).is_err());
             }
-            assert!(errors > 50, "{format}: {errors}");
+            assert!(errors > 50, "{format:?}: {errors}");
         }
     }
 }

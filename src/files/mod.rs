@@ -13,7 +13,7 @@ mod own;
 mod unreadable;
 
 #[cfg(feature = "parquet")]
-pub use columnar::Columnar;
+pub use columnar::{Columnar, ColumnarFormat};
 pub use compression::without_compression;
 pub use folder::{HiddenFolder, create, parent_of, remove_abandoned, show_at, with_remedy};
 pub use input::{BYTE_ORDER_MARK, Input, Pieces, Text, is_pipe, open};

@@ -40,6 +40,15 @@ fn an_answer_is_explained_against_another() {
     assert!((value("faithfulness") - 1.0).abs() <= 0.05, "{found}");
     let share = (value("circuit") - value("baseline")) / (value("model") - value("baseline"));
     assert!((value("faithfulness") - share).abs() < 1e-6 && value("baseline") < 0.0, "{found}");
+    let random = &found["random_effects"];
+    assert_eq!(random["targets"], 1);
+    let largest = |found: &Value| {
+        let components = found["components"].as_array().unwrap().iter();
+        let changes =
+            components.map(|it| (it["ablated"].as_f64().unwrap() - found["model"].as_f64().unwrap()).abs());
+        changes.fold(0.0, f64::max)
+    };
+    assert!(random["largest"].as_f64().unwrap() < largest(&found), "{found}");
     // The target chooses the position, and the next token of the text is the answer.
     let found = explained(&dir, &["--tokens", "2 4 6 8 10 12", "--target", "3"]);
     assert_eq!((&found["inputs"], &found["next"][3]), (&serde_json::json!([2, 4, 6, 8]), &10.into()));

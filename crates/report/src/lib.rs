@@ -57,22 +57,5 @@ pub use error::{Error, Result};
 pub use loss::LossCurve;
 pub use series::Point;
 
-/// The names of the pictures of an explanation, which are files of a run folder.
-pub const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
-
-/// The names of the other pictures of a run. A run that is resumed removes these files, because they show older weights.
-pub const RUN_PICTURES: [&str; 10] = [
-    "loss",
-    "attention",
-    "attention_over_time",
-    "heads",
-    "prediction",
-    "head_scores",
-    "generated",
-    "formation",
-    "positions",
-    "gradients",
-];
-
 #[cfg(test)]
 mod golden;

@@ -91,10 +91,7 @@ pub fn explain<B: Backend>(
     let has_circuit = gain.no_circuit.is_none();
     let circuit = match has_circuit {
         true => Circuit::new(&bench, samples, (&gain, &weights, &scores), certifies)?,
-        false => {
-            let (value, complement) = (gain.all_ablated, gain.model);
-            Circuit { components: Vec::new(), edges: Vec::new(), value, complement, smaller_sets: None }
-        }
+        false => Circuit::none(&gain),
     };
     let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
     let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
@@ -105,6 +102,7 @@ pub fn explain<B: Backend>(
         components: circuit.components,
         edges: circuit.edges,
         sentences: Vec::new(),
+        random_effects: None,
         repeated: repeated.map(|length| Repeated::new(&bench, &scores, length)),
         views: views(&bench, maps.as_deref(), &pairs, device)?,
         heads: HeadAnalysis {
@@ -229,6 +227,12 @@ struct Circuit {
 }
 
 impl Circuit {
+    /// Returns the circuit without components.
+    fn none(gain: &Gain) -> Self {
+        let (value, complement) = (gain.all_ablated, gain.model);
+        Self { components: Vec::new(), edges: Vec::new(), value, complement, smaller_sets: None }
+    }
+
     fn new<B: Backend>(
         bench: &Bench<B>,
         samples: &[Sample],

@@ -78,6 +78,9 @@ pub struct Explanation {
     pub edges: Vec<Edge>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
+    /// The effects of components with random weights, for your own input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_effects: Option<RandomEffects>,
     /// The heads that a repetition reveals; `None` for other sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
@@ -87,6 +90,18 @@ pub struct Explanation {
     /// The weight analysis of the heads.
     #[serde(flatten)]
     pub heads: HeadAnalysis,
+}
+
+/// The effects of components in a model with random weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RandomEffects {
+    /// The largest change of the quantity, up or down, when a single component is ablated. Of many components, the one with
+    /// the largest estimate is ablated.
+    pub largest: f64,
+    /// The number of components.
+    pub components: usize,
+    /// The number of targets.
+    pub targets: usize,
 }
 
 /// The sequences and the weights that are explained.

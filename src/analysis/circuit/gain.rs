@@ -185,18 +185,16 @@ fn insufficient(full: f64, (kind, baseline): (Baseline, f64), required: Option<f
 }
 
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules
-/// it out, or answers that are all likely: a few answers have no standard error.
+/// it out, or answers that are likely on average: a few answers have no standard error.
 fn unlikely(losses: &TargetLosses, groups: &[usize]) -> Option<String> {
-    let is_likely = |(loss, baselines): (&f64, [f64; 2])| {
-        *loss <= -MIN_PROBABILITY.ln() || baselines.iter().all(|baseline| baseline - loss >= MIN_SINGLE_GAIN)
-    };
-    let baselines = losses.uniform.iter().zip(&losses.unigram).map(|(uniform, unigram)| [*uniform, *unigram]);
-    let are_likely = losses.model.iter().zip(baselines).all(is_likely);
+    let baselines = [&losses.uniform, &losses.unigram];
+    let are_likely = mean(&losses.model) <= -MIN_PROBABILITY.ln()
+        || baselines.into_iter().all(|baseline| mean(&losses.gains(baseline)) >= MIN_SINGLE_GAIN);
     let is_significant = |baseline: &[f64]| {
         let gains = losses.gains(baseline);
         min_significant_gain(&gains, groups).is_some_and(|required| mean(&gains) >= required)
     };
-    if are_likely || [&losses.uniform, &losses.unigram].into_iter().all(|it| is_significant(it)) {
+    if are_likely || baselines.into_iter().all(|baseline| is_significant(baseline)) {
         return None;
     }
     let probability = |losses: &[f64]| match (-mean(losses)).exp() {

@@ -11,6 +11,7 @@
 //! | `score_parts` | why a head attends: the parts of the score of a query and a key |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
 //! | `question` | what is explained: the loss, or the preference for an answer |
+//! | `random` | the effects of components in a model with random weights |
 //! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
 //! | `bench` | a decoder on fixed sequences, with any of its components ablated |
 //! | `estimates` | what ablations change, estimated from gradients (attribution patching) |
@@ -35,6 +36,7 @@ mod memory;
 mod pass;
 mod patching;
 mod question;
+mod random;
 mod repeat;
 mod score_parts;
 mod search;
@@ -44,7 +46,7 @@ mod tuned;
 mod weights;
 
 pub use explain::{ExplanationContext, explain};
-pub use explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
+pub use explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, RandomEffects, Views};
 pub use gain::{Baseline, unigram};
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};

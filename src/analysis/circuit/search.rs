@@ -37,6 +37,22 @@ impl<B: Backend> Bench<'_, B> {
         Ok(ranked)
     }
 
+    /// Returns the largest change of the `full` quantity when a single component is ablated. Of many components, the one with
+    /// the largest estimate is ablated.
+    pub fn largest_change(&self, full: f64) -> Result<f64> {
+        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
+        let candidates = match all.len() <= MAX_SINGLE_ABLATIONS {
+            true => all,
+            false => {
+                let estimates = estimates(self, &[])?.into_iter();
+                let largest = estimates.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+                largest.into_iter().map(|(site, _)| site).collect()
+            }
+        };
+        let ranked = self.rank(&candidates, &[], full)?;
+        Ok(ranked.last().map_or(0.0, |it| (it.mean() - full).abs()))
+    }
+
     /// Searches for a circuit. Returns at least its components, each with the quantity when it alone is ablated, in the
     /// order of [`rank`](Self::rank); and the circuit.
     ///

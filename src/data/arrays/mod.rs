@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::config::{Count, DataConfig, Dtype, MAX_SIZE, Tokens};
 use super::dataset::Dataset;
 use super::ids::{Bytes, Ids, IdsInFile, Integer};
-use super::reading::{ArrayReading, shape};
+use super::reading::{ArrayFormat, ArrayReading, shape};
 use super::sequences::{Rows, Sequences, split_rows};
 use super::text::read_tokenizer;
 use super::vocabulary::{Notation, Vocabulary};
@@ -29,7 +29,7 @@ const HEAD_BYTES: usize = 1 << 16;
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
     /// The name of the format.
-    format: &'static str,
+    format: ArrayFormat,
     integer: Integer,
     /// The offset of the first id, in bytes.
     start: u64,
@@ -72,7 +72,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     };
     let reading =
         ArrayReading { format: layout.format, dtype: raw::name(layout.integer), shape: layout.shape.clone() };
-    if layout.format == "raw" && config.dtype == Dtype::Auto && given.is_none() {
+    if layout.format == ArrayFormat::Raw && config.dtype == Dtype::Auto && given.is_none() {
         log::info!(
             "{}: is read as {} ({}) with a vocabulary of {vocabulary}; if this is wrong, set `data.dtype`, or \
              `data.tokens` to the tokenizer.json of these ids",
@@ -206,8 +206,10 @@ fn checked(ids: &IdsInFile, layout: &Layout, size: usize, limit: &str) -> Result
         _ => format!("position {}", thousands(index as f64)),
     };
     let dtype = match layout.format {
-        "raw" => "; check `data.dtype`, which is read as ".to_string() + &raw::name(layout.integer),
-        _ => String::new(),
+        ArrayFormat::Raw => {
+            "; check `data.dtype`, which is read as ".to_string() + &raw::name(layout.integer)
+        }
+        ArrayFormat::Npy | ArrayFormat::LlmC => String::new(),
     };
     let problem = match id < 0 {
         true => {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::Layout;
+use super::{ArrayFormat, Layout};
 use crate::data::ids::Integer;
 use crate::error::{Error, Result};
 use crate::files::quoted;
@@ -58,7 +58,7 @@ pub(super) fn layout(path: &Path, head: &[u8]) -> Result<Layout> {
         );
         return Err(Error::file(path, problem));
     }
-    Ok(Layout { format: "npy", integer, start: (after + size) as u64, shape })
+    Ok(Layout { format: ArrayFormat::Npy, integer, start: (after + size) as u64, shape })
 }
 
 /// Returns the integer type of an array, from the value of `descr`.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Layout;
+use super::{ArrayFormat, Layout};
 use crate::data::config::Dtype;
 use crate::data::ids::Integer;
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ pub(super) fn layout(path: &Path, dtype: Dtype, head: &[u8], length: u64) -> Res
         return Err(Error::file(path, problem));
     }
     let count = (length / integer.bytes as u64) as usize;
-    Ok(Layout { format: "raw", integer, start: 0, shape: vec![count] })
+    Ok(Layout { format: ArrayFormat::Raw, integer, start: 0, shape: vec![count] })
 }
 
 /// Returns the layout of a file of llm.c: a magic number, a version, the number of ids, and zeros.
@@ -69,7 +69,7 @@ fn llm_c(path: &Path, head: &[u8], length: u64) -> Result<Option<Layout>> {
         return Err(Error::file(path, problem));
     }
     let integer = Integer::unsigned(bytes);
-    Ok(Some(Layout { format: "llm.c", integer, start: LLM_C_HEADER, shape: vec![count as usize] }))
+    Ok(Some(Layout { format: ArrayFormat::LlmC, integer, start: LLM_C_HEADER, shape: vec![count as usize] }))
 }
 
 /// Returns an error for text, and for a file in another binary format.

@@ -7,12 +7,31 @@ use serde::Serialize;
 /// The format, type and shape of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArrayReading {
-    /// `npy`, `raw` (bare ids) or `llm.c` (bare ids after a header).
-    pub format: &'static str,
+    /// The format.
+    pub format: ArrayFormat,
     /// The type of the ids, such as `uint16`.
     pub dtype: String,
     /// The size of each dimension.
     pub shape: Vec<usize>,
+}
+
+/// The format of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArrayFormat {
+    /// NumPy's format.
+    Npy,
+    /// Bare ids.
+    Raw,
+    /// Bare ids after the header of llm.c.
+    #[serde(rename = "llm.c")]
+    LlmC,
+}
+
+impl fmt::Display for ArrayFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl fmt::Display for ArrayReading {

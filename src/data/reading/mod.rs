@@ -4,8 +4,8 @@ mod array;
 mod table;
 mod text;
 
-pub use array::ArrayReading;
 pub(super) use array::shape;
+pub use array::{ArrayFormat, ArrayReading};
 pub(super) use table::Gaps;
-pub use table::TableReading;
+pub use table::{TableFormat, TableReading};
 pub use text::TextReading;

@@ -1,5 +1,7 @@
 //! A summary of how a table was read, to check before training.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use csv::StringRecord;
@@ -10,8 +12,8 @@ const MAX_ROWS: usize = 3;
 /// The format and the first rows of a table, and the guesses made when it was read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TableReading {
-    /// The format, `csv` or `json`.
-    pub format: &'static str,
+    /// The format.
+    pub format: TableFormat,
     /// The CSV delimiter, by its name in a config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<String>,
@@ -37,6 +39,29 @@ pub struct TableReading {
     /// Guesses, each with the key that overrides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,
+}
+
+/// The format of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TableFormat {
+    /// Lines of delimited values.
+    #[default]
+    Csv,
+    /// Lines that are texts.
+    Lines,
+    /// JSON arrays or objects.
+    Json,
+    /// Parquet.
+    Parquet,
+    /// Arrow.
+    Arrow,
+}
+
+impl fmt::Display for TableFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Counts of rows that lack values.

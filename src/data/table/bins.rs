@@ -36,27 +36,22 @@ fn of_decimals(difference: f64, decimals: Option<u32>) -> f64 {
 impl Table<'_> {
     /// Returns the splits of a table of numbers in bins. The `encoder` holds the texts of the numbers.
     pub(super) fn into_bins(mut self, encoder: Encoder<'_>) -> Result<Dataset> {
+        let longest = self.rows.iter().map(|(_, ids)| ids.len()).max().unwrap_or(0);
+        if self.is_stream != Some(true) && longest < 2 {
+            self.check_rows(&encoder, longest, true)?;
+        }
         let Encoder::Symbols(texts) = encoder else { unreachable!("numbers in bins are read as texts") };
         let given = self.given.and_then(Vocabulary::bins_of);
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
         self.refuse_total(&texts, &numbers)?;
         let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
-        let sequences: Vec<(Line, Range<usize>)> = match self.is_stream {
-            Some(true) => vec![(self.line(1), 0..self.ids.len())],
-            _ => self.rows.clone(),
-        };
-        let mut values: Vec<f64> = Vec::with_capacity(self.ids.len());
-        let mut rows = Vec::with_capacity(sequences.len());
-        for (line, range) in sequences {
-            let start = values.len();
-            let row: Vec<f64> = self.ids.iter(range).map(|id| numbers[id as usize]).collect();
-            match of_numbers.difference {
-                true => values.extend(row.windows(2).map(|pair| of_decimals(pair[1] - pair[0], decimals))),
-                false => values.extend(row),
-            }
-            rows.push((line, start..values.len()));
-        }
+        let changes =
+            |row: &[f64]| row.windows(2).map(|pair| of_decimals(pair[1] - pair[0], decimals)).collect();
+        let (values, mut rows) = self.sequences(&numbers, |row| match of_numbers.difference {
+            true => changes(&row),
+            false => row,
+        });
         if of_numbers.difference && self.is_stream != Some(true) {
             self.leave_out_empty(&mut rows)?;
             if rows.iter().all(|(_, changes)| changes.len() == 1) {
@@ -94,6 +89,27 @@ impl Table<'_> {
         self.warn_of_outliers(&training, &validation, &vocabulary);
         self.warn_of_few_bins(vocabulary.size() - usize::from(with_end), of_numbers.difference);
         self.into_bins_of(values, rows, vocabulary)
+    }
+
+    /// Returns the numbers of all sequences, each converted by `convert`, and the range of each sequence. `numbers` has the
+    /// number of each id.
+    fn sequences(
+        &self,
+        numbers: &[f64],
+        convert: impl Fn(Vec<f64>) -> Vec<f64>,
+    ) -> (Vec<f64>, Vec<(Line, Range<usize>)>) {
+        let sequences: Vec<(Line, Range<usize>)> = match self.is_stream {
+            Some(true) => vec![(self.line(1), 0..self.ids.len())],
+            _ => self.rows.clone(),
+        };
+        let mut values: Vec<f64> = Vec::with_capacity(self.ids.len());
+        let mut rows = Vec::with_capacity(sequences.len());
+        for (line, range) in sequences {
+            let start = values.len();
+            values.extend(convert(self.ids.iter(range).map(|id| numbers[id as usize]).collect()));
+            rows.push((line, start..values.len()));
+        }
+        (values, rows)
     }
 
     /// Returns the numbers of the rows with these indices that `data.long_rows` keeps.

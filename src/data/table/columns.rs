@@ -224,7 +224,8 @@ impl Table<'_> {
                 first_values(names)
             ));
         }
-        if self.chosen.selection.is_none() || self.reading.header.is_none() {
+        // The order of the columns is that of the first file.
+        if self.reading.header.is_none() {
             self.reading.header = Some(self.columns.names.clone());
         }
         if let Some(((line, second), rows)) = below.split_first()

@@ -61,11 +61,11 @@ use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
 use super::ids::Ids;
-use super::reading::TableReading;
+use super::reading::{TableFormat, TableReading};
 use super::vocabulary::{END, Notation, Vocabulary};
 use crate::error::{Error, Result};
 #[cfg(feature = "parquet")]
-use crate::files::Columnar;
+use crate::files::{Columnar, ColumnarFormat};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
 
@@ -225,7 +225,10 @@ impl<'a> Table<'a> {
         }
         #[cfg(feature = "parquet")]
         if let Some(Columnar { format, lines }) = Columnar::read(&path)? {
-            self.reading.format = format;
+            self.reading.format = match format {
+                ColumnarFormat::Parquet => TableFormat::Parquet,
+                ColumnarFormat::Arrow => TableFormat::Arrow,
+            };
             return self.read_json(json::lines(&path, &lines));
         }
         let text = Text::open(&path)?.read_to_string()?;
@@ -237,12 +240,12 @@ impl<'a> Table<'a> {
             return Err(Error::file(path, problem));
         }
         let layout = JsonLayout::of(&text, &self.extension());
-        self.reading.format = if layout.is_some() { "json" } else { "csv" };
+        self.reading.format = if layout.is_some() { TableFormat::Json } else { TableFormat::Csv };
         match layout {
             Some(JsonLayout::Array) => self.read_json(json::elements(&path, &text)?),
             Some(JsonLayout::Lines) => self.read_json(json::lines(&path, &text)),
             None if self.reads_lines() => {
-                self.reading.format = "lines";
+                self.reading.format = TableFormat::Lines;
                 // A line of text may begin with any character.
                 let text =
                     if self.config.comment == Comment::Auto { text } else { self.without_comments(text) };
@@ -267,7 +270,10 @@ impl<'a> Table<'a> {
 
     /// Returns true if the rows are objects or arrays, whose values may contain line breaks.
     fn is_json(&self) -> bool {
-        !["csv", "lines"].contains(&self.reading.format)
+        match self.reading.format {
+            TableFormat::Csv | TableFormat::Lines => false,
+            TableFormat::Json | TableFormat::Parquet | TableFormat::Arrow => true,
+        }
     }
 
     /// Returns the extension of the file in lower case.

@@ -227,7 +227,7 @@ impl<'a> Table<'a> {
 
     /// Returns an error if a row has nothing to predict, or if there are too few rows. The longest row has `longest`
     /// tokens.
-    fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
+    pub(super) fn check_rows(&self, encoder: &Encoder<'_>, longest: usize, with_end: bool) -> Result<()> {
         if longest < 2 {
             let or_split =
                 if self.is_json() { "" } else { ", or set `data.delimiter` to the separator of the values" };

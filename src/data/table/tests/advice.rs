@@ -25,16 +25,18 @@ fn content_determines_json_without_a_table_extension() {
     let read = |name, text: &str| {
         let file = File::new(name, text);
         let dataset = load(&file.config(), 0).map(|dataset| dataset.table.unwrap());
-        dataset.map(|table| (table.format, table.rows[0].clone())).map_err(|error| error.to_string())
+        dataset
+            .map(|table| (table.format.to_string(), table.rows[0].clone()))
+            .map_err(|error| error.to_string())
     };
     let row = ["3", "1", "4"].map(String::from).to_vec();
     for text in ["[3, 1, 4]\n[1, 5, 9]\n\n[2, 6, 5]\n", "[[3, 1, 4], [1, 5, 9],\n [2, 6, 5]]"] {
         for name in ["a.txt", "a.dat", "a"] {
-            assert_eq!(read(name, text), Ok(("json", row.clone())), "{name}: {text}");
+            assert_eq!(read(name, text), Ok(("json".to_string(), row.clone())), "{name}: {text}");
         }
         assert!(read("a.csv", text).is_err_and(|error| error.contains("brackets")));
     }
-    assert_eq!(read("a.txt", "3,1,4\n1,5,9\n"), Ok(("csv", row)));
+    assert_eq!(read("a.txt", "3,1,4\n1,5,9\n"), Ok(("csv".to_string(), row)));
     assert!(read("a.txt", "[3, 1]\n[1, 5]\n[1, 5\n").is_err_and(|error| error.contains("to .jsonl")));
 }
 

@@ -31,9 +31,9 @@ fn event_logs_in_parquet_equal_event_logs_in_csv() {
         };
         let dataset = load(&config, 0).unwrap();
         let problem = file.problem(DataConfig { column: column("action"), ..config });
-        (dataset.fingerprint(), dataset.table.unwrap().format, problem)
+        (dataset.fingerprint(), dataset.table.unwrap().format.to_string(), problem)
     });
-    assert_eq!((columnar.1, csv.1), ("parquet", "csv"));
+    assert_eq!((columnar.1.as_str(), csv.1.as_str()), ("parquet", "csv"));
     assert_eq!(columnar.0, csv.0);
     assert_eq!(columnar.2, "FILE:1: lacks the field `action`, and has activity, case, time; add it");
 }

@@ -94,3 +94,15 @@ fn bins_ignore_numbers_of_rows_that_are_left_out() {
         assert_eq!(edges[1] > 20.0, long_rows == crate::data::LongRows::Cut, "{edges:?}");
     }
 }
+
+#[test]
+fn a_single_column_of_numbers_names_the_key_that_works() {
+    let file = File::new("one.csv", rows("x\n", 40, |row| format!("{}.5", row * 7 % 13)));
+    let config = DataConfig { bins: 4, ..file.config() };
+    let problem = file.problem(config.clone());
+    assert!(
+        problem.contains("has one value per row, so there is nothing to predict; set `data.column` = 1"),
+        "{problem}"
+    );
+    assert!(load(&DataConfig { column: Column::Number(1), ..config }, 0).is_ok());
+}

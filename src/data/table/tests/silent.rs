@@ -60,7 +60,7 @@ fn lines_of_texts_are_read_whole() {
     let config = DataConfig { tokens: Tokens::Characters, ..lines.config() };
     let dataset = load(&config, 0).unwrap();
     assert_eq!(sequences(&dataset).concat().replace("<end>", "/"), "/emma//zoe van dyk//C1=C, O|N/");
-    assert_eq!(dataset.table.unwrap().format, "lines");
+    assert_eq!(dataset.table.unwrap().format.to_string(), "lines");
     let table = File::new("names.csv", "emma\nZoe, Jr.\nava\nmia\nliam\n");
     let config = DataConfig { path: table.config().path, ..config };
     let problem = table.problem(config);
@@ -321,4 +321,33 @@ fn prepared_ids_without_keys_name_the_keys() {
     let followed =
         DataConfig { column: column("input_ids"), values: crate::data::Values::Integers, ..file.config() };
     assert_eq!(sequences(&load(&followed, 0).unwrap())[0], "1 2 3");
+}
+
+#[test]
+fn a_numbered_column_is_that_of_the_first_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let day = |at: usize| ["sun", "rain", "sun", "rain"][at % 4];
+    let first = |start: usize| {
+        (0..9).map(|at| format!("{},{},{}\n", start + at, day(at), at % 2)).collect::<String>()
+    };
+    let second: String = (0..9).map(|at| format!("{},{},{}\n", at % 2, 20 + at, day(at))).collect();
+    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a.csv", format!("day,state,wind\n{}", first(0)));
+    write("b.csv", format!("wind,day,state\n{second}"));
+    write("c.csv", format!("day,state,wind\n{}", first(40)));
+    let config = |column| DataConfig {
+        source: Some(crate::data::Source::Table),
+        path: folder.path().into(),
+        column,
+        length: 3,
+        ..DataConfig::default()
+    };
+    let named = load(&config(column("state")), 0).unwrap();
+    let numbered = load(&config(Column::Number(2)), 0).unwrap();
+    assert_eq!(sequences(&numbered), sequences(&named));
+    assert_eq!(numbered.table.as_ref().unwrap().header.as_ref().unwrap(), &["day", "state", "wind"]);
+    assert_eq!(named.table.as_ref().unwrap().header.as_ref().unwrap(), &["day", "state", "wind"]);
+    // The vocabulary remembers the order, in which other files are read.
+    let again = load_with(&config(Column::Number(2)), 0, &numbered.vocabulary).unwrap();
+    assert_eq!(again.fingerprint(), numbered.fingerprint());
 }
