@@ -172,11 +172,8 @@ pub fn contributions<B: Backend>(
     let sites = [Site::Embedding].into_iter().chain(bench::components(model));
     let mut contributions: Vec<_> =
         sites.map(|site| (Some(site), along(pass.at(site), &direction))).collect();
-    for block in &model.blocks {
-        let outputs = [Some(&block.attention.output), block.cross_attention.as_ref().map(|it| &it.output)];
-        for bias in outputs.into_iter().flatten().filter_map(|output| output.bias.as_ref()) {
-            add(along(bias.val().unsqueeze(), &direction));
-        }
+    for bias in bench::attention_biases(model, model.blocks.len()) {
+        add(along(bias.unsqueeze(), &direction));
     }
     contributions.extend(biases.map(|biases| (None, biases)));
     contributions
@@ -185,25 +182,16 @@ pub fn contributions<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::circuit::testing::noisy_model;
     use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::data::{Batch, Role};
     use crate::evaluation::evaluate;
     use crate::hooks::{HookPoint, HookSite, Hooks};
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
-    use burn::module::{Module, ModuleMapper, Param};
-    use burn::tensor::Distribution;
     use burn_ndarray::NdArray;
 
     type B = NdArray;
-
-    /// Perturbs all parameters, so that no gain is one and no bias is zero.
-    struct Perturb;
-    impl ModuleMapper<B> for Perturb {
-        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.1)) + it)
-        }
-    }
 
     fn models() -> impl Iterator<Item = Model<B>> {
         let plain = ModelConfig { d_model: 20, heads: 5, head_bias: true, ..ModelConfig::default() };
@@ -211,9 +199,7 @@ mod tests {
         let capped = ModelConfig { softcap: 3.0, embedding_norm: true, ..plain.clone() };
         let no_bias = ModelConfig { bias: false, head_bias: false, ..plain.clone() };
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-        [plain, rms, capped, no_bias]
-            .into_iter()
-            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb))
+        [plain, rms, capped, no_bias].into_iter().map(move |config| noisy_model(&config, sizes, 0.1))
     }
 
     fn batch() -> Batch {

@@ -42,6 +42,8 @@ mod score_parts;
 mod search;
 mod sentences;
 mod stored;
+#[cfg(test)]
+mod testing;
 mod tuned;
 mod weights;
 

@@ -13,7 +13,7 @@
 use burn::tensor::{Tensor, backend::Backend};
 use serde::Serialize;
 
-use super::bench::components;
+use super::bench::{attention_biases, components};
 use super::pass::{Activations, Site};
 use crate::Result;
 use crate::analysis::view::floats;
@@ -144,11 +144,8 @@ fn stream_parts<B: Backend>(
         _ => false,
     };
     parts.extend(components(model).filter(is_earlier).map(|site| (site.to_string(), row(site))));
-    for block in &model.blocks[..layer] {
-        let outputs = [Some(&block.attention.output), block.cross_attention.as_ref().map(|it| &it.output)];
-        for bias in outputs.into_iter().flatten().filter_map(|output| output.bias.as_ref()) {
-            add(&mut parts, BIASES, &numbers(bias.val()));
-        }
+    for bias in attention_biases(model, layer) {
+        add(&mut parts, BIASES, &numbers(bias));
     }
     parts
 }
@@ -270,26 +267,15 @@ fn rotated<B: Backend>(mut vector: Vec<f64>, scores: &ScorePosition<B>, position
 mod tests {
     use std::collections::BTreeSet;
 
-    use burn::module::{Module, ModuleMapper, Param};
-    use burn::tensor::{DType, Distribution};
-    use burn_ndarray::NdArray;
+    use burn::tensor::DType;
 
     use super::*;
     use crate::analysis::activations::record;
+    use crate::analysis::circuit::testing::noisy_model;
     use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
     use crate::model::{Inputs, ModelConfig, Sizes};
     use crate::position::PositionScheme;
-
-    type B = NdArray;
-
-    /// Perturbs all parameters, so that no gain is one and no bias is zero.
-    struct Perturb;
-    impl ModuleMapper<B> for Perturb {
-        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.2)) + it)
-        }
-    }
 
     #[test]
     fn parts_sum_to_the_score() {
@@ -302,7 +288,7 @@ mod tests {
         });
         for config in configs {
             let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-            let model = config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb);
+            let model = noisy_model(&config, sizes, 0.2);
             let inputs = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5, 9, 2]], &Default::default()));
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, inputs(), &[], &Interventions::default()).unwrap();

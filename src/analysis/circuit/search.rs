@@ -92,7 +92,8 @@ impl<B: Backend> Bench<'_, B> {
         let mut evaluated = 0;
         for size in 0..found.kept.len() as u32 {
             let mut closest: Option<(f64, f64, Vec<Site>)> = None;
-            for set in (0..1_u32 << all.len()).filter(|set| set.count_ones() == size) {
+            let sets: Vec<u32> = (0..1 << all.len()).filter(|set: &u32| set.count_ones() == size).collect();
+            for set in &sets {
                 let ablated: Vec<Site> = members(!set & ((1 << all.len()) - 1)).collect();
                 let value = self.ablated(&ablated)?;
                 let distance = (value - full).abs();
@@ -105,7 +106,7 @@ impl<B: Backend> Bench<'_, B> {
                 let kept = self.rank(&kept, &ablated, full)?;
                 return Ok(Pruned { kept, value, smaller_sets: Some(evaluated) });
             }
-            evaluated += (0..1_u32 << all.len()).filter(|set| set.count_ones() == size).count();
+            evaluated += sets.len();
         }
         Ok(Pruned { smaller_sets: Some(evaluated), ..found })
     }

@@ -146,30 +146,20 @@ fn logits<B: Backend>(model: &Decoder<B>, x: Tensor<B, 2>) -> Tensor<B, 2> {
 mod tests {
     use super::*;
     use crate::analysis::circuit::explainable;
+    use crate::analysis::circuit::testing::noisy_model;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
-    use burn::module::ModuleMapper;
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;
 
     type B = NdArray;
-
-    /// Perturbs all parameters, so that no gain is one and no bias is zero.
-    struct Perturb;
-    impl ModuleMapper<B> for Perturb {
-        fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
-        }
-    }
 
     fn models() -> impl Iterator<Item = Model<B>> {
         let plain = ModelConfig { d_model: 20, heads: 5, head_bias: true, ..ModelConfig::default() };
         let rms = ModelConfig { norm_kind: NormKind::Rms, tie_embeddings: true, ..plain.clone() };
         let capped = ModelConfig { softcap: 3.0, ..plain.clone() };
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-        [plain, rms, capped]
-            .into_iter()
-            .map(move |config| config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb))
+        [plain, rms, capped].into_iter().map(move |config| noisy_model(&config, sizes, 0.3))
     }
 
     fn rows(tokens: usize, size: f64) -> Tensor<B, 2> {

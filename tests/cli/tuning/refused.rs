@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use tempfile::TempDir;
+
 use super::{STUDY, refusal, rows, study_dir, succeeds, trains, tune, with};
 use crate::{program, text};
 
@@ -189,13 +191,19 @@ fn dry_run_warns_about_data_and_memory() {
     assert!(!dir.path().join("study").exists());
 }
 
-#[test]
-fn a_study_does_not_resume_from_other_start_weights() {
+/// Writes a study of the learning rate, `tuned.toml`, beside a run that it can start from.
+fn with_start_weights() -> TempDir {
     let dir = study_dir();
     trains(dir.path(), "study.toml", "start");
     let (before, _) = STUDY.split_once("[tune.search]").unwrap();
     let study = format!("{before}[tune.search]\n\"training.learning_rate\" = [1e-3, 3e-3]\n");
     fs::write(dir.path().join("tuned.toml"), study).unwrap();
+    dir
+}
+
+#[test]
+fn a_study_does_not_resume_from_other_start_weights() {
+    let dir = with_start_weights();
     succeeds(
         dir.path(),
         &with(&["tuned.toml", "--run", "study"], &["run.from=start", "tune.overfit_check=false"]),
@@ -212,11 +220,7 @@ fn a_study_does_not_resume_from_other_start_weights() {
 
 #[test]
 fn start_weights_of_another_shape_are_refused_before_writing() {
-    let dir = study_dir();
-    trains(dir.path(), "study.toml", "start");
-    let (before, _) = STUDY.split_once("[tune.search]").unwrap();
-    let study = format!("{before}[tune.search]\n\"training.learning_rate\" = [1e-3, 3e-3]\n");
-    fs::write(dir.path().join("tuned.toml"), study).unwrap();
+    let dir = with_start_weights();
     let sets = ["run.from=start", "model.d_model=24"];
     let stderr = refusal(dir.path(), &with(&["tuned.toml", "--run", "study"], &sets));
     assert!(stderr.contains("start/model.safetensors"), "{stderr}");

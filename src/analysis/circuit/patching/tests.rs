@@ -2,25 +2,17 @@
 
 use super::*;
 use crate::analysis::circuit::explainable;
+use crate::analysis::circuit::testing::noisy_model;
 use crate::model::{Model, ModelConfig, Sizes};
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::Distribution;
 use burn_ndarray::NdArray;
 
 type B = NdArray;
 
-/// Perturbs the weights so strongly that exchanged tokens matter.
-struct Perturb;
-impl ModuleMapper<B> for Perturb {
-    fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        parameter.map(|it| it.random_like(Distribution::Normal(0.0, 0.3)) + it)
-    }
-}
-
 fn model() -> Model<B> {
     let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
     let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-    config.init::<B>(sizes, &Default::default()).unwrap().map(&mut Perturb)
+    // With strong noise, exchanged tokens matter.
+    noisy_model(&config, sizes, 0.3)
 }
 
 /// Patches with the first pair of answers whose logit difference the corruption lowers. The weights determine which
