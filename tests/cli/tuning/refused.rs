@@ -191,7 +191,7 @@ fn dry_run_warns_about_data_and_memory() {
     assert!(!dir.path().join("study").exists());
 }
 
-/// Writes a study of the learning rate, `tuned.toml`, beside a run that it can start from.
+/// Writes a study of the learning rate, `tuned.toml`, and a run that a derived run can start from.
 fn with_start_weights() -> TempDir {
     let dir = study_dir();
     trains(dir.path(), "study.toml", "start");
