@@ -163,7 +163,7 @@ fn engine(shape: &Shape, steps: usize, options: &Options) -> Duration {
     ];
     let kernels = serde_json::to_value(options.kernels).expect("a name");
     sets.push(format!("training.kernels={kernels}"));
-    sets.push(format!("training.precision={}", options.precision.name()));
+    sets.push(format!("training.precision={}", options.precision));
     sets.push(format!("training.optimizer={}", serde_json::to_value(options.optimizer).expect("a name")));
     sets.extend(options.threads.map(|threads| format!("training.threads={threads}")));
     let config = Config::parse(causal_attention::config::DEFAULT_TEXT, "config.toml".as_ref(), &sets);

@@ -7,11 +7,11 @@
 //! the grid's. Also fails if successive halving takes a quarter of the grid's steps or more. Takes a few minutes on two
 //! cores.
 
-use std::{path::Path, sync::atomic::AtomicUsize};
+use std::path::Path;
 
 use causal_attention::config::Config;
 use causal_attention::terminal::{say, warn};
-use causal_attention::training::{RunPath, dataset};
+use causal_attention::training::{RunPath, StopSignal, dataset};
 use causal_attention::tuning::{Outline, Study, Trial, TrialCommand, ranked, setting_shown};
 use causal_attention::{Error, Result};
 
@@ -83,7 +83,7 @@ fn search(method: &str, folder: &Path) -> Result<Vec<Trial>> {
     let outline = Outline::new(&config, &dataset(&config)?)?;
     let target = RunPath::Folder(folder.join(method));
     let (mut study, runner) = Study::create(&config, outline, &target, (TrialCommand::current()?, 1))?;
-    study.conduct(runner, &AtomicUsize::new(0), |_, _| {})?;
+    study.conduct(runner, &StopSignal::default(), |_, _| {})?;
     let trials = study.trials().cloned().collect::<Vec<_>>();
     let ranked = ranked(&trials);
     let steps = trials.iter().map(|trial| trial.cost.steps).sum::<usize>();

@@ -94,6 +94,28 @@
 //! assert_eq!(steps, [0, 2, 4]);
 //! # Ok::<(), causal_attention::Error>(())
 //! ```
+//!
+//! # Another backend
+//! [`train_on`](training::train_on) trains on any of Burn's backends with autodiff, also on those that this crate does
+//! not depend on. Their operations are then Burn's own.
+//!
+//! ```
+//! use burn_autodiff::Autodiff;
+//! use burn_flex::Flex;
+//! use causal_attention::config::Config;
+//! use causal_attention::training::{Mode, RunInputs, RunPath, train_on};
+//!
+//! let mut config = Config::default();
+//! config.training.steps = Some(2);
+//! config.data.train_samples = 64;
+//! config.data.valid_samples = 8;
+//! # let temporary = tempfile::tempdir().unwrap();
+//! # let folder = temporary.path().join("run");
+//! let mode = Mode::New(RunPath::Folder(folder));
+//! let outcome = train_on::<Autodiff<Flex>>(&config, mode, RunInputs::default(), Default::default())?;
+//! assert_eq!(outcome.summary.machine.backend, "autodiff<flex>");
+//! # Ok::<(), causal_attention::Error>(())
+//! ```
 #![deny(missing_docs)]
 
 pub mod analysis;

@@ -29,7 +29,7 @@ pub fn run<B: Backend, J: Job>(device: &Device, handle: B::Device, job: J) -> Re
 /// cause; the panic of the waiting thread only reports that it received no answer.
 fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any + Send>>) -> Error {
     let failure = watch.check().err().or_else(|| Some(watch.failure(panic_message(panic?.as_ref()))));
-    let (name, backend) = (&device.name, device.backend);
+    let name = &device.name;
     let problem = match failure {
         Some(Error::DeviceFailed { message, .. }) => {
             format!("cannot start on {name}: {message}")
@@ -37,12 +37,13 @@ fn cannot_start(device: &Device, watch: &DeviceWatch, panic: Option<Box<dyn Any 
         Some(error) => return error,
         None => format!("computes 1 + 1 wrongly on {name}; update its driver"),
     };
+    let Some(backend) = device.backend else { return Error::Failed(problem) };
     let problem = format!(
         "{problem}; it needs {}; see `backends` for other devices, or {}",
         needs(backend),
         instead_of(backend)
     );
-    Error::key("training.backend", backend.name(), problem)
+    Error::key("training.backend", backend, problem)
 }
 
 /// Returns the outcome if the device has not failed meanwhile. After a failure, results and errors are meaningless.

@@ -22,10 +22,11 @@ pub fn devices_of(name: BackendName) -> Result<Vec<Device>> {
 /// Returns the device of a worker: the workers of one machine are distributed round-robin over the GPUs of the same
 /// backend and kind as `device`.
 pub fn of_worker(device: Device, local_rank: usize) -> Device {
-    if device.backend.is_cpu() {
+    if device.is_cpu() {
         return device;
     }
-    let alike = devices(device.backend).into_iter().filter(|other| other.kind == device.kind);
+    let alike =
+        device.backend.map(devices).unwrap_or_default().into_iter().filter(|other| other.kind == device.kind);
     let alike = alike.collect::<Vec<_>>();
     alike.get(local_rank % alike.len().max(1)).cloned().unwrap_or(device)
 }
@@ -49,7 +50,7 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
     for &name in &names {
         let found = if backend.is_some() { devices_of(name)? } else { devices(name) };
         let Some(device) = found.iter().filter(fits).min_by_key(|device| device.kind) else {
-            searched.push(name.name());
+            searched.push(name.to_string());
             seen.extend(found);
             continue;
         };
@@ -59,12 +60,12 @@ pub fn choose(backend: Option<BackendName>, wanted: Option<&DeviceChoice>) -> Re
         // No warning if the user asked for this kind.
         if !searched.is_empty() && !matches!(wanted, Some(DeviceChoice::Kind(_))) {
             let better = searched.join(" or ");
-            log::warn!("no GPU found for {better}; using {} instead", name.name());
+            log::warn!("no GPU found for {better}; using {name} instead");
         }
         return Ok(device.clone());
     }
     let listed = seen.iter().map(|device| {
-        format!("{} ({} {}, {})", device.index, device.backend.name(), device.kind.name(), device.name)
+        format!("{} ({} {}, {})", device.index, device.backend_name(), device.kind.name(), device.name)
     });
     let listed = listed.collect::<Vec<_>>().join("; ");
     let Some(wanted) = wanted else {

@@ -45,7 +45,7 @@ pub fn compute_as_run<B: Backend, T: Send>(
     if config.precision.is_supported::<B>(device) {
         return compute(config, work);
     }
-    log::info!("computed in f32, because {on} does not support {}", config.precision.name());
+    log::info!("computed in f32, because {on} does not support {}", config.precision);
     compute(&TrainingConfig { precision: Precision::F32, ..config.clone() }, work)
 }
 

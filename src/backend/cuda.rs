@@ -21,7 +21,7 @@ fn find() -> Vec<Device> {
         let context = CudaContext::new(index).ok()?;
         let memory = context.total_mem().ok().map(|bytes| bytes as u64);
         Some(Device {
-            backend: BackendName::Cuda,
+            backend: Some(BackendName::Cuda),
             index,
             kind: DeviceKind::Discrete,
             index_of_kind: index,

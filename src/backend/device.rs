@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use burn::tensor::backend::Backend;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use crate::config::{BackendName, DeviceChoice, DeviceKind};
@@ -9,8 +10,8 @@ use crate::config::{BackendName, DeviceChoice, DeviceKind};
 /// A device of this machine, as seen by one backend.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// The backend of the device.
-    pub backend: BackendName,
+    /// The backend of the device; `None` for a backend of the calling program.
+    pub backend: Option<BackendName>,
     /// The index among the backend's devices.
     pub index: usize,
     /// The kind of the device.
@@ -33,7 +34,7 @@ impl Device {
         system.refresh_memory();
         let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_string());
         Self {
-            backend,
+            backend: Some(backend),
             index: 0,
             kind: DeviceKind::Processor,
             index_of_kind: 0,
@@ -41,6 +42,29 @@ impl Device {
             memory: Some(system.total_memory()),
             largest_buffer: None,
         }
+    }
+
+    /// Returns the device of a backend of the calling program, whose memory is unknown.
+    pub fn of_backend<B: Backend>(device: &B::Device) -> Self {
+        Self {
+            backend: None,
+            index: 0,
+            kind: DeviceKind::Discrete,
+            index_of_kind: 0,
+            name: B::name(device),
+            memory: None,
+            largest_buffer: None,
+        }
+    }
+
+    /// Returns true if the device is the processor, and its tensors are in the memory of the machine.
+    pub fn is_cpu(&self) -> bool {
+        self.backend.is_some_and(BackendName::is_cpu)
+    }
+
+    /// Returns the name of the backend.
+    pub fn backend_name(&self) -> String {
+        self.backend.map_or_else(|| self.name.clone(), |backend| backend.to_string())
     }
 
     /// Returns true if the device matches `choice`.
@@ -54,9 +78,10 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            DeviceKind::Processor => f.write_str(self.backend.name()),
-            _ => write!(f, "{} on {}", self.backend.name(), self.name),
+        match (self.backend, self.kind) {
+            (None, _) => f.write_str(&self.name),
+            (Some(backend), DeviceKind::Processor) => write!(f, "{backend}"),
+            (Some(backend), _) => write!(f, "{backend} on {}", self.name),
         }
     }
 }
@@ -68,7 +93,7 @@ mod tests {
     impl Device {
         pub(crate) fn fictitious_gpu() -> Self {
             Self {
-                backend: BackendName::Wgpu,
+                backend: Some(BackendName::Wgpu),
                 index: 0,
                 kind: DeviceKind::Discrete,
                 index_of_kind: 0,

@@ -66,11 +66,11 @@ impl MemoryEstimate {
         // the kernels do not support attention, it runs in blocks and keeps no attention weights.
         let training = &config.training;
         let is_fused = training.kernels == Kernels::Fused;
-        let fused = device.backend.is_cpu() && is_fused && training.precision != Precision::F16;
+        let fused = device.is_cpu() && is_fused && training.precision != Precision::F16;
         let keeps_inner = training.precision.kernel_precision().is_some_and(|precision| {
             keeps_pre_activation(precision, rows * time, [model.d_model, model.inner_width()])
         });
-        let by_blocks = !device.backend.is_cpu() && is_fused;
+        let by_blocks = !device.is_cpu() && is_fused;
         let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
         let kept = match fused {
             true => attended + if keeps_inner { model.up_width() } else { 0 },
@@ -85,7 +85,7 @@ impl MemoryEstimate {
             }
         };
         // Measured: short-lived tensors add a quarter. GPUs allocate memory in pages, which doubles the total.
-        let overhead = if device.backend.is_cpu() { 1.25 } else { 2.0 };
+        let overhead = if device.is_cpu() { 1.25 } else { 2.0 };
         let bytes_per_block = overhead * BYTES_PER_NUMBER * kept as f64;
         // The logits, their softmax, their gradient, and a copy.
         let bytes_of_logits = 4.0 * BYTES_PER_NUMBER * sizes.vocab as f64;
@@ -152,7 +152,7 @@ pub fn concurrent_shards(threads: usize, shards: usize) -> usize {
 fn concurrent_rows(training: &TrainingConfig, rows: usize, device: &Device) -> usize {
     let shards = training.shards.unwrap_or(1);
     let threads = training.threads.unwrap_or_else(rayon::current_num_threads);
-    let is_on_host = device.backend.is_cpu() && training.kernels == Kernels::Fused;
+    let is_on_host = device.is_cpu() && training.kernels == Kernels::Fused;
     rows.div_ceil(shards) * if is_on_host { concurrent_shards(threads, shards) } else { 1 }
 }
 

@@ -6,7 +6,7 @@ use crate::{config::BackendName, error::Error};
 /// Returns the error for a backend that finds no device.
 pub fn absent(name: BackendName) -> Error {
     let problem = format!("finds no device; it needs {}; {}", needs(name), instead_of(name));
-    Error::key("training.backend", name.name(), problem)
+    Error::key("training.backend", name, problem)
 }
 
 /// Returns the software and hardware that a backend requires.
@@ -31,15 +31,15 @@ pub fn instead_of(backend: BackendName) -> String {
     let compiled = compiled();
     let other = compiled.iter().find(|name| name.is_cpu() && **name != backend);
     match other.or(compiled.iter().find(|&&name| name != backend)) {
-        Some(name) => format!("use --backend {}", name.name()),
+        Some(name) => format!("use --backend {name}"),
         None => "build with --features ndarray".to_string(),
     }
 }
 
 /// Returns the error for a backend that is not compiled in.
 pub fn not_compiled(name: BackendName) -> Error {
-    let compiled = compiled().into_iter().map(BackendName::name).collect::<Vec<_>>().join(", ");
-    let (name, instead) = (name.name(), instead_of(name));
+    let compiled = compiled().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let instead = instead_of(name);
     let problem = format!(
         "is not compiled in (this build has {compiled}); build it with `cargo build --release --features {name}`, \
          or {instead}"

@@ -29,7 +29,8 @@ use burn::tensor::backend::AutodiffBackend;
 #[cfg(any(feature = "ndarray", feature = "flex"))]
 use burn_autodiff::Autodiff;
 
-use crate::{config::BackendName, error::Result};
+use crate::config::BackendName;
+use crate::error::{Error, Result};
 
 #[cfg(not(any(feature = "ndarray", feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!(
@@ -69,24 +70,27 @@ pub fn devices(name: BackendName) -> Vec<Device> {
     }
 }
 
-/// Runs `job` on `device`.
+/// Runs `job` on `device`, which belongs to a backend of this crate.
 ///
 /// # Errors
 /// Returns the error of the job, or an error if the backend does not start or fails.
 pub fn run<J: Job>(device: &Device, job: J) -> Result<J::Output> {
     match device.backend {
         #[cfg(feature = "ndarray")]
-        BackendName::Ndarray => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
+        Some(BackendName::Ndarray) => job.run::<Autodiff<burn_ndarray::NdArray>>(Default::default()),
         #[cfg(feature = "flex")]
-        BackendName::Flex => job.run::<Autodiff<burn_flex::Flex>>(Default::default()),
+        Some(BackendName::Flex) => job.run::<Autodiff<burn_flex::Flex>>(Default::default()),
         #[cfg(feature = "wgpu")]
-        BackendName::Wgpu => accelerator::run::<burn_wgpu::Wgpu, J>(device, wgpu::handle(device), job),
+        Some(BackendName::Wgpu) => accelerator::run::<burn_wgpu::Wgpu, J>(device, wgpu::handle(device), job),
         #[cfg(feature = "cuda")]
-        BackendName::Cuda => accelerator::run::<burn_cuda::Cuda, J>(device, cuda::handle(device), job),
+        Some(BackendName::Cuda) => accelerator::run::<burn_cuda::Cuda, J>(device, cuda::handle(device), job),
         #[allow(unreachable_patterns)]
-        name => {
+        Some(name) => {
             drop(job);
             Err(missing::not_compiled(name))
+        }
+        None => {
+            Err(Error::Input(format!("{device} is a backend of the calling program; train with `train_on`")))
         }
     }
 }

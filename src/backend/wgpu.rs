@@ -55,7 +55,7 @@ fn find() -> Vec<Device> {
         Some((info.name, kind, *index_of_kind, largest_buffer))
     });
     let device = |(index, (name, kind, index_of_kind, largest_buffer))| Device {
-        backend: BackendName::Wgpu,
+        backend: Some(BackendName::Wgpu),
         index,
         kind,
         index_of_kind,

@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<()> {
     let (shapes, activations) =
         run.compute(SiteRecord { args: &args, folder: &run.folder, sample: &sample })?;
     if let Some(out) = &args.out {
-        let bytes = to_safetensors(&activations, metadata(&run.folder, &sample, &vocabulary))?;
+        let bytes = to_safetensors(&activations, metadata(&args, &run.folder, &sample, &vocabulary))?;
         write_atomically(out, &bytes)?;
     }
     if args.json {
@@ -88,14 +88,21 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns what a reader of the file needs: the tokens, their ids, and the run.
-fn metadata(folder: &RunFolder, sample: &Sample, vocabulary: &Vocabulary) -> HashMap<String, String> {
+/// Returns what a reader of the file needs: the tokens, their ids, the run and the interventions.
+fn metadata(
+    args: &Args,
+    folder: &RunFolder,
+    sample: &Sample,
+    vocabulary: &Vocabulary,
+) -> HashMap<String, String> {
     let names = |ids: &[u32]| ids.iter().map(|&id| vocabulary.token(id)).collect::<Vec<_>>();
     let mut entries = vec![
         (TOKENS.to_string(), json!(names(&sample.inputs)).to_string()),
         ("causal_attention.ids".to_string(), json!(sample.inputs).to_string()),
         ("causal_attention.run".to_string(), folder.name()),
     ];
+    let options = args.interventions.options();
+    entries.extend(options.map(|options| ("causal_attention.interventions".to_string(), options)));
     if let Some(source) = &sample.source {
         entries.push(("causal_attention.source_tokens".to_string(), json!(names(source)).to_string()));
         entries.push(("causal_attention.source_ids".to_string(), json!(source).to_string()));

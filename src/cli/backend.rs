@@ -36,7 +36,7 @@ impl BackendArgs {
         let device = choose(backend, requested.as_ref())?;
         // A device belongs to a backend, so the backend is recorded too. Another backend can still be chosen to inspect
         // the run.
-        config.backend = backend.or(requested.is_some().then_some(device.backend));
+        config.backend = backend.or(requested.as_ref().and(device.backend));
         config.device = requested;
         Ok(device)
     }

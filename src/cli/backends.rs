@@ -38,7 +38,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let (mut all_correct, mut entries) = (true, Vec::new());
     for name in BackendName::ALL.into_iter().filter(|&name| args.backend.is_none_or(|only| only == name)) {
-        let (backend, is_compiled) = (name.name(), backend::compiled().contains(&name));
+        let (backend, is_compiled) = (name.to_string(), backend::compiled().contains(&name));
         let devices = if is_compiled { backend::devices(name) } else { Vec::new() };
         print_line(match (is_compiled, &devices[..]) {
             (false, _) => {

@@ -37,8 +37,8 @@ fn script(shell: Shell) -> String {
 
 /// Adds the possible values of options that have their own parser.
 fn with_values(mut command: clap::Command) -> clap::Command {
-    let backends = BackendName::ALL.map(BackendName::name).to_vec();
-    let devices = DeviceKind::ALL.map(DeviceKind::name).to_vec();
+    let backends = BackendName::ALL.map(|name| name.to_string()).to_vec();
+    let devices = DeviceKind::ALL.map(|kind| kind.name().to_string()).to_vec();
     for (option, values) in [("backend", backends), ("device", devices)] {
         if command.get_arguments().any(|arg| arg.get_id() == option) {
             command = command.mut_arg(option, |arg| arg.value_parser(PossibleValuesParser::new(values)));

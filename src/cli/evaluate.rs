@@ -61,6 +61,9 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct EvaluateReport {
     split: Scored,
+    /// The options that alter the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interventions: Option<String>,
     /// The number of targets in the file; `None` for generated sequences.
     targets_in_file: Option<usize>,
     #[serde(flatten)]
@@ -161,6 +164,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
     }
     let report = EvaluateReport {
         split: scored,
+        interventions: args.interventions.options(),
         targets_in_file,
         bits: evaluation.loss / LN_2,
         perplexity: evaluation.loss.exp(),
@@ -174,7 +178,8 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         true => print_json(&report),
         false => print(folder, config, &report, trained),
     }
-    args.out.iter().try_for_each(|out| lengths::draw(folder, &report.lengths, trained, out, args.json))
+    let name = args.interventions.named(folder.name());
+    args.out.iter().try_for_each(|out| lengths::draw(&name, &report.lengths, trained, out, args.json))
 }
 
 /// The notice for imported weights that are scored on generated data.

@@ -65,7 +65,7 @@ pub struct Args {
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
     /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only"])]
+        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "steer"])]
     why: Option<why::Asked>,
 }
 
@@ -152,11 +152,17 @@ pub fn run(args: Args) -> Result<()> {
     }
     let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
-    let (name, head) = (folder.name(), args.head.or(config.analysis.head));
+    let name = args.interventions.named(folder.name());
+    let head = args.head.or(config.analysis.head);
     let initial = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.model = Some(live_model(&folder.best_weights()?, &vocabulary, &[initial])?);
+    page.model = Some(match args.interventions.options() {
+        Some(options) => {
+            Err(format!("This page does not include the model, because it is altered: {options}."))
+        }
+        None => live_model(&folder.best_weights()?, &vocabulary, &[initial])?,
+    });
     let written = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())

@@ -37,6 +37,28 @@ pub struct InterventionArgs {
 pub type Means = Vec<(ResidualWriter, Vec<f32>)>;
 
 impl InterventionArgs {
+    /// Returns the name of the run, with the options if there are any, for pictures of the altered model.
+    pub fn named(&self, run: String) -> String {
+        match self.options() {
+            Some(options) => format!("{run} ({options})"),
+            None => run,
+        }
+    }
+
+    /// Returns the options as they are written on the command line; `None` without interventions.
+    pub fn options(&self) -> Option<String> {
+        let mut options = Vec::new();
+        if !self.ablate.is_empty() {
+            let zero = if self.zero { " --zero" } else { "" };
+            options.push(format!("--ablate {}{zero}", self.ablate.join(",")));
+        }
+        if !self.scale.is_empty() {
+            options.push(format!("--scale {}", self.scale.join(",")));
+        }
+        options.extend(self.steer.iter().map(|steering| format!("--steer {steering}")));
+        (!options.is_empty()).then(|| options.join(" "))
+    }
+
     /// Returns the model with the interventions, and prints what they are.
     ///
     /// # Errors
@@ -60,14 +82,7 @@ impl InterventionArgs {
         folder: &RunFolder,
         device: &B::Device,
     ) -> Result<(Model<B>, Means)> {
-        for steering in &self.steer {
-            model = steering.apply(model, device)?;
-            warn(&format!("notice: {}", steering.describe()));
-        }
         let mut kept = Means::new();
-        if self.ablate.is_empty() && self.scale.is_empty() {
-            return Ok((model, kept));
-        }
         let all = ResidualWriter::all(&model);
         let mut ablated = Vec::new();
         for pattern in &self.ablate {
@@ -82,8 +97,12 @@ impl InterventionArgs {
                 Error::Input(format!("--scale: `{assignment}` {problem}"))
             };
             let (pattern, factor) = assignment.split_once('=').ok_or_else(problem)?;
-            let factor: f64 =
-                factor.trim().parse().ok().filter(|factor: &f64| factor.is_finite()).ok_or_else(problem)?;
+            let factor: f64 = factor
+                .trim()
+                .parse()
+                .ok()
+                .filter(|factor: &f64| (*factor as f32).is_finite())
+                .ok_or_else(problem)?;
             for component in matching("--scale", pattern.trim(), &all)? {
                 if ablated.contains(&component) || factors.iter().any(|(other, _)| *other == component) {
                     let problem = "is changed twice; name it once in --ablate or --scale";
@@ -106,8 +125,15 @@ impl InterventionArgs {
                 factors.iter().map(|(component, factor)| format!("{component} by {factor}")).collect();
             warn(&format!("notice: {} scaled: {}", are(factors.len()), names.join(", ")));
         }
-        let scale = |model, (component, factor)| scaled(model, component, factor, None);
-        Ok((factors.into_iter().fold(model, scale), kept))
+        for (component, factor) in factors {
+            model = scaled(model, component, factor, None);
+        }
+        // The vector enters a bias, which ablation and scaling would change too.
+        for steering in &self.steer {
+            model = steering.apply(model, device)?;
+            warn(&format!("notice: {}", steering.describe()));
+        }
+        Ok((model, kept))
     }
 
     /// Returns the mean outputs of ablated components, or `None` for zero ablation, with a description.

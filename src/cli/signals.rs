@@ -2,15 +2,12 @@
 //! current step; a second one ends it immediately. The first one also ends it immediately if nothing is trained yet or
 //! everything is saved.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 
 use crate::error::{Error, Result};
 use crate::terminal::is_silent;
-use crate::training::NO_UNSAVED_WORK;
+use crate::training::StopSignal;
 
 /// The signals that ask a run to stop.
 #[cfg(unix)]
@@ -18,21 +15,21 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, signal_hook::consts::SIGHUP];
 #[cfg(not(unix))]
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// Installs the signal handlers. The returned value holds the number of the first signal, once there is work to save.
-pub fn watch() -> Result<Arc<AtomicUsize>> {
+/// Installs the signal handlers. Until work is deferred, a signal ends the program immediately.
+pub fn watch() -> Result<StopSignal> {
     // One flag for all signals: the second signal may differ from the first.
-    let received = Arc::new(AtomicUsize::new(NO_UNSAVED_WORK));
+    let received = StopSignal::without_unsaved_work();
     for signal in SIGNALS.into_iter().filter(|&signal| !outlives(signal)) {
         let (received, number) = (received.clone(), signal as usize);
         let on_signal = move || {
-            if received.swap(number, Ordering::Relaxed) != 0 {
+            if !received.record(number) {
                 low_level::exit(exit_code(number).into());
             }
             if !is_silent() {
                 acknowledge();
             }
         };
-        // SAFETY: swapping and loading numbers, writing to a descriptor and exiting are allowed in a signal handler.
+        // SAFETY: exchanging numbers, writing to a descriptor and exiting are allowed in a signal handler.
         unsafe { low_level::register(signal, on_signal) }
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
     }

@@ -1,10 +1,11 @@
 //! `--steer`: vectors from files of `activations`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 
-use crate::analysis::activations::RecordableSite;
+use crate::analysis::activations::{LOGITS, RecordableSite};
 use crate::analysis::steering::steered;
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -22,7 +23,9 @@ pub struct Steering {
 pub fn parse(text: &str) -> Result<Steering, String> {
     let parsed = || {
         let (rest, factor) = match text.rsplit_once('*') {
-            Some((rest, factor)) => (rest, factor.trim().parse().ok().filter(|it: &f64| it.is_finite())?),
+            Some((rest, factor)) => {
+                (rest, factor.trim().parse().ok().filter(|it: &f64| (*it as f32).is_finite())?)
+            }
             None => (text, 1.0),
         };
         let (files, site) = rest.rsplit_once(':')?;
@@ -31,6 +34,14 @@ pub fn parse(text: &str) -> Result<Steering, String> {
         (is_complete && files.len() <= 2).then(|| Steering { files, site: site.to_string(), factor })
     };
     parsed().ok_or_else(|| "write FILE:SITE*FACTOR, such as a.safetensors:resid_post.1*2".to_string())
+}
+
+impl fmt::Display for Steering {
+    /// Writes the text that [`parse`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        write!(f, "{}:{}*{}", files.join(","), self.site, self.factor)
+    }
 }
 
 impl Steering {
@@ -42,7 +53,10 @@ impl Steering {
         let all = RecordableSite::all(&model, device)?;
         let site = all.iter().map(|at| at.site).find(|site| site.to_string() == self.site);
         let Some(site) = site else {
-            let problem = "is not a site of this model; `activations --list` lists all";
+            let problem = match self.site == LOGITS {
+                true => "cannot be steered; add the vector to final",
+                false => "is not a site of this model; `activations --list` lists all",
+            };
             return Err(Error::Input(format!("--steer: `{}` {problem}", self.site)));
         };
         let vectors = self.files.iter().map(|file| self.mean(file)).collect::<Result<Vec<_>>>()?;

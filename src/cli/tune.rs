@@ -6,7 +6,6 @@ mod progress;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causal_attention_report::{Style, study::TrialEnd};
 
@@ -22,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::numbers::part_of;
 use crate::reporting::draw_study;
 use crate::terminal::{ProgressKind, continue_without_output, print_json_line, say, warn};
-use crate::training::{RunFolder, RunPath, check_precision, dataset, defer_signal, warnings};
+use crate::training::{RunFolder, RunPath, StopSignal, check_precision, dataset, warnings};
 use crate::tuning::{
     Candidate, Outline, Space, Study, Trial, TrialCommand, check_resumes, overfit, overfit_check, ranked,
     serve, study_folder,
@@ -157,7 +156,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     }
     let signal = signals::watch()?;
     if !workers.is_first() {
-        defer_signal(&signal);
+        signal.defer();
         return serve(workers, &TrialCommand::current()?, &signal).map(|()| ExitCode::SUCCESS);
     }
     let mut is_shared = false;
@@ -174,7 +173,7 @@ fn search(
     args: &Args,
     prepared: Prepared,
     workers: &Workers,
-    signal: &AtomicUsize,
+    signal: &StopSignal,
     is_shared: &mut bool,
 ) -> Result<ExitCode> {
     let jobs = jobs(args, workers)?;
@@ -221,7 +220,7 @@ fn search(
         found.iter().filter(|_| !args.json).for_each(print_overfit_check);
     }
     // Until now a signal ended the program immediately, because there was nothing to lose.
-    defer_signal(signal);
+    signal.defer();
     *is_shared = true;
     runner.share(workers, &study.folder)?;
     let progress = StudyProgress::new(kind, &study);
@@ -231,7 +230,7 @@ fn search(
 }
 
 /// Draws a study, prints its trials, and returns the exit code. `outcome` is true if the study is complete.
-fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize) -> Result<ExitCode> {
+fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &StopSignal) -> Result<ExitCode> {
     // After an error the results are still drawn if the disk allows it; the first error is returned.
     let pictures = draw_study(study, &Style::default());
     let (complete, pictures) =
@@ -247,7 +246,7 @@ fn report(study: &Study, outcome: Result<bool>, json: bool, signal: &AtomicUsize
     match no_result(study, &trials).filter(|_| complete) {
         Some(problem) => Err(Error::Failed(problem)),
         None if complete => Ok(ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(signals::exit_code(signal.load(Ordering::Relaxed)))),
+        None => Ok(ExitCode::from(signals::exit_code(signal.received().unwrap_or_default()))),
     }
 }
 

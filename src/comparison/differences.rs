@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::compared::ComparedRun;
-use crate::data::Source;
+use crate::data::{DataConfig, Source};
 
 /// The keys and sections in which the runs of one setting may differ: the seed, and those that do not affect what a run
 /// learns.
@@ -24,13 +24,23 @@ pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<KeyValues> {
     values
 }
 
-/// Adds a key to runs whose configs name the same data if the contents of that data differ.
+/// Returns true if the configs of two runs name the same data, apart from the seed that draws the validation set.
+fn name_same_data(a: &ComparedRun, b: &ComparedRun) -> bool {
+    let without_seed = |run: &ComparedRun| DataConfig { seed: None, ..run.provenance.config.data.clone() };
+    without_seed(a) == without_seed(b)
+}
+
+/// Returns true if the contents of a run's data differ from those of another run whose config names the same data.
+fn differs_from_others(runs: &[ComparedRun], run: &ComparedRun) -> bool {
+    let others = runs.iter().filter(|other| name_same_data(other, run));
+    let mut others = others.filter_map(|other| other.provenance.contents);
+    run.provenance.contents.is_some_and(|contents| others.any(|other| other != contents))
+}
+
+/// Adds a key to runs whose configs name the same data if the contents of that data differ, because the files or the
+/// sequences drawn for validation do.
 fn mark_contents(runs: &[ComparedRun], values: &mut [KeyValues]) {
-    let differ = runs.iter().enumerate().any(|(at, run)| {
-        let same = |other: &&ComparedRun| other.provenance.config.data == run.provenance.config.data;
-        let others = runs[..at].iter().filter(same).filter_map(|other| other.provenance.contents);
-        run.provenance.contents.is_some_and(|contents| others.into_iter().any(|other| other != contents))
-    });
+    let differ = runs.iter().any(|run| differs_from_others(runs, run));
     for (run, values) in runs.iter().zip(values).filter(|_| differ) {
         values.extend(run.provenance.contents.map(|it| (CONTENTS.to_string(), format!("{it:016x}").into())));
     }
@@ -48,7 +58,8 @@ fn unify_data(runs: &[ComparedRun], values: &mut [KeyValues]) {
         if let Some(path) = same.and_then(|other| values[other].get("data.path").cloned()) {
             values[at].insert("data.path".into(), path);
         }
-        if runs[at].provenance.config.data.source() != Source::Sequences {
+        let is_drawn = runs[at].provenance.config.data.source() == Source::Sequences;
+        if !is_drawn && !differs_from_others(runs, &runs[at]) {
             values[at].remove(SEED);
         }
     }

@@ -5,34 +5,26 @@ use std::{convert::Infallible, fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// The backends that this program can be built with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackendName {
-    /// An NVIDIA GPU, through CUDA.
-    Cuda,
-    /// A GPU of any vendor, through Vulkan or Metal.
-    Wgpu,
-    /// The CPU, with ndarray's tensors.
-    Ndarray,
-    /// The CPU, with Burn's own tensors.
-    Flex,
+use crate::choices;
+
+choices! {
+    /// The backends that this program can be built with, compiled in or not; the one that is likely fastest comes first.
+    /// Their names are also those of the cargo features.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BackendName {
+        /// An NVIDIA GPU, through CUDA.
+        Cuda,
+        /// A GPU of any vendor, through Vulkan or Metal.
+        Wgpu,
+        /// The CPU, with ndarray's tensors.
+        Ndarray,
+        /// The CPU, with Burn's own tensors.
+        Flex,
+    }
 }
 
 impl BackendName {
-    /// Every backend, compiled in or not; the one that is likely fastest comes first.
-    pub const ALL: [Self; 4] = [Self::Cuda, Self::Wgpu, Self::Ndarray, Self::Flex];
-
-    /// Returns the name in configs, on the command line and of the cargo feature.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cuda => "cuda",
-            Self::Wgpu => "wgpu",
-            Self::Ndarray => "ndarray",
-            Self::Flex => "flex",
-        }
-    }
-
     /// Returns true if the backend computes on the CPU, in the memory of the machine.
     pub fn is_cpu(self) -> bool {
         match self {
@@ -47,12 +39,12 @@ impl FromStr for BackendName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.to_lowercase();
-        let named = Self::ALL.into_iter().find(|backend| backend.name() == name);
+        let named = Self::ALL.into_iter().find(|backend| backend.to_string() == name);
         named.ok_or_else(|| match name.as_str() {
             "vulkan" | "metal" => {
                 format!("{name} is a cargo feature of the backend wgpu; use wgpu in a build with --features {name}")
             }
-            _ => format!("unknown backend; use one of {}", Self::ALL.map(BackendName::name).join(", ")),
+            _ => format!("unknown backend; use one of {}", Self::ALL.map(|backend| backend.to_string()).join(", ")),
         })
     }
 }

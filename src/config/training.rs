@@ -130,22 +130,24 @@ choices! {
     }
 }
 
-/// A metric of `metrics.csv` that early stopping can monitor, at each validation: a result of the validation, or the
-/// mean over the training rows since the previous validation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Monitor {
-    /// The validation loss: lower is better.
-    #[default]
-    ValidLoss,
-    /// The validation accuracy over all targets: higher is better.
-    ValidAccuracy,
-    /// The training loss: lower is better.
-    TrainLoss,
-    /// The training accuracy: higher is better.
-    TrainAccuracy,
-    /// The norm of the gradients before they are clipped: lower is better.
-    GradientNorm,
+choices! {
+    /// A metric of `metrics.csv` that early stopping can monitor, at each validation: a result of the validation, or the
+    /// mean over the training rows since the previous validation.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Monitor {
+        /// The validation loss: lower is better.
+        #[default]
+        ValidLoss,
+        /// The validation accuracy over all targets: higher is better.
+        ValidAccuracy,
+        /// The training loss: lower is better.
+        TrainLoss,
+        /// The training accuracy: higher is better.
+        TrainAccuracy,
+        /// The norm of the gradients before they are clipped: lower is better.
+        GradientNorm,
+    }
 }
 
 impl Monitor {

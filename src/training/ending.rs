@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint;
-use super::control::{Stop, stop_deferring};
+use super::control::Stop;
 use super::metrics::Split;
 use super::observers::Moment;
 use super::run_folder::{Lock, RunFolder};
@@ -74,7 +74,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         }
         summary.write(&self.setup.folder)?;
         // Everything is saved, so a signal ends the program immediately.
-        let late_signal = stop_deferring(&self.setup.control.signal);
+        let late_signal = self.setup.control.signal.stop_deferring();
         let signal = self.signal().or(late_signal);
         // Skip the analysis of a paused or interrupted run; it is done when the run completes.
         let is_analysed = signal.is_none() && ended != Ended::Paused;
@@ -202,7 +202,7 @@ impl<B: AutodiffBackend> Trainer<B> {
                 clip_rate: state.clipping.rate(),
             },
             machine: Machine {
-                backend: device.backend.name().to_string(),
+                backend: device.backend_name(),
                 device: device.name.clone(),
                 workers: self.setup.control.workers.count(),
             },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::checkpoint::{self, Checkpoint, CheckpointContents};
-use super::control::{Control, defer_signal};
+use super::control::Control;
 use super::ending::Outcome;
 use super::new_folder::RunPath;
 use super::observers::Observer;
@@ -80,47 +80,77 @@ pub fn launch(config: &Config, mode: Mode, control: &Control) -> Result<Outcome>
 /// # Errors
 /// As [`launch`].
 pub fn launch_with(config: &Config, mode: Mode, control: &Control, given: RunInputs) -> Result<Outcome> {
-    struct Train<'a>(&'a Config, Mode, &'a Control, RunInputs);
-
-    impl Job for Train<'_> {
-        type Output = Outcome;
-
-        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
-            let Train(config, mode, control, RunInputs { dataset, observers }) = self;
-            let (run, lock) = match mode {
-                Mode::New(target) => begin(config, &target, control, dataset)?,
-                Mode::Resume(folder) => resume(config, folder, control, dataset)?,
-            };
-            let run = Opening { observers, ..run };
-            let train = || Trainer::<B>::open(config, run, &device, control)?.run_to_end(lock);
-            let training = TrainingConfig {
-                threads: config.training.threads.or(control.workers.threads()),
-                ..config.training.clone()
-            };
-            compute(&training, train).map_err(|error| with_remedy(error, RESUME_REMEDY))
-        }
-    }
-
-    let workers = &control.workers;
-    let config = &match &given.dataset {
-        Some(_) => config.with_data_from_memory(),
-        None => config.clone(),
-    };
-    let check = || {
-        let shared = match mode {
-            Mode::New(_) => shared_config(config, workers)?,
-            Mode::Resume(_) => check_shared(config.clone(), workers)?,
-        };
-        check_precision(&shared.training, &control.device)?;
-        Ok(shared)
-    };
-    let config = &workers.agree(check())?;
-    backend::run(&control.device, Train(config, mode, control, given)).map_err(|error| match error {
+    let check = |training: &TrainingConfig| check_precision(training, &control.device);
+    let config = &agreed_config(config, (&mode, &given), &control.workers, check)?;
+    backend::run(&control.device, Train { config, mode, control, given }).map_err(|error| match error {
         Error::DeviceFailed { .. } => {
             Error::Failed(format!("{error}; if the run has started, resume it with train --resume RUN"))
         }
         error => error,
     })
+}
+
+/// Trains on any backend with autodiff, for example one of another crate, whose operations are Burn's own. Otherwise
+/// like [`launch_with`], in this process only.
+///
+/// # Errors
+/// As [`launch`].
+pub fn train_on<B: AutodiffBackend>(
+    config: &Config,
+    mode: Mode,
+    given: RunInputs,
+    device: B::Device,
+) -> Result<Outcome> {
+    let control = &Control::unwatched(Device::of_backend::<B>(&device));
+    let supported = || supported_precisions::<B>(&device);
+    let check = |training: &TrainingConfig| check_supported(training, &control.device, &supported());
+    let config = &agreed_config(config, (&mode, &given), &control.workers, check)?;
+    Train { config, mode, control, given }.run::<B>(device)
+}
+
+/// The training of a run on the backend of its device.
+struct Train<'a> {
+    config: &'a Config,
+    mode: Mode,
+    control: &'a Control,
+    given: RunInputs,
+}
+
+impl Job for Train<'_> {
+    type Output = Outcome;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Outcome> {
+        let Train { config, mode, control, given: RunInputs { dataset, observers } } = self;
+        let (run, lock) = match mode {
+            Mode::New(target) => begin(config, &target, control, dataset)?,
+            Mode::Resume(folder) => resume(config, folder, control, dataset)?,
+        };
+        let run = Opening { observers, ..run };
+        let train = || Trainer::<B>::open(config, run, &device, control)?.run_to_end(lock);
+        let training = TrainingConfig {
+            threads: config.training.threads.or(control.workers.threads()),
+            ..config.training.clone()
+        };
+        compute(&training, train).map_err(|error| with_remedy(error, RESUME_REMEDY))
+    }
+}
+
+/// Returns the config that all workers train with, if it passes `check` on each of them.
+fn agreed_config(
+    config: &Config,
+    (mode, given): (&Mode, &RunInputs),
+    workers: &Workers,
+    check: impl FnOnce(&TrainingConfig) -> Result<()>,
+) -> Result<Config> {
+    let config = match &given.dataset {
+        Some(_) => config.with_data_from_memory(),
+        None => config.clone(),
+    };
+    let shared = match mode {
+        Mode::New(_) => shared_config(&config, workers),
+        Mode::Resume(_) => check_shared(config, workers),
+    };
+    workers.agree(shared.and_then(|shared| check(&shared.training).map(|()| shared)))
 }
 
 /// Returns the config of a new run that `workers` share. If the config does not set the number of shards, each worker
@@ -160,7 +190,7 @@ fn begin(config: &Config, target: &RunPath, control: &Control, given: Option<Dat
     };
     let (dataset, sizes) = workers.agree(read())?;
     check_workers(config, &dataset, control, &target.first())?;
-    defer_signal(&control.signal);
+    control.signal.defer();
     let make = || {
         let weights = initial_weights(config, sizes)?;
         let companions = match config.run.start() {
@@ -211,7 +241,7 @@ fn resume(
     };
     let (lock, dataset) = workers.agree(read())?;
     check_workers(config, &dataset, control, folder.path())?;
-    defer_signal(&control.signal);
+    control.signal.defer();
     share(lock.map(|lock| (folder, lock)), dataset, None, workers)
 }
 
@@ -266,14 +296,21 @@ pub fn check_precision(training: &TrainingConfig, on: &Device) -> Result<()> {
         type Output = Vec<Precision>;
 
         fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Precision>> {
-            Ok(Precision::ALL.into_iter().filter(|precision| precision.is_supported::<B>(&device)).collect())
+            Ok(supported_precisions::<B>(&device))
         }
     }
 
-    let supported = backend::run(on, SupportedPrecisions)?;
-    let names = supported.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
+    check_supported(training, on, &backend::run(on, SupportedPrecisions)?)
+}
+
+fn supported_precisions<B: AutodiffBackend>(device: &B::Device) -> Vec<Precision> {
+    Precision::ALL.into_iter().filter(|precision| precision.is_supported::<B>(device)).collect()
+}
+
+fn check_supported(training: &TrainingConfig, on: &Device, supported: &[Precision]) -> Result<()> {
+    let names = supported.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let problem =
         format!("is not supported by {on}, which supports {names}; use --set training.precision=f32");
     let precision = training.precision;
-    Error::check_key(supported.contains(&precision), "training.precision", precision.name(), problem)
+    Error::check_key(supported.contains(&precision), "training.precision", precision, problem)
 }

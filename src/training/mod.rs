@@ -9,7 +9,7 @@
 //! | `start` | the starting point: data, and fresh weights or the weights of another run |
 //! | `warnings` | warnings before a run begins |
 //! | `lineage` | the runs that a run started from, and their training data |
-//! | `control` | monitoring and stopping a run |
+//! | `control`, `stop_signal` | monitoring and stopping a run |
 //! | `trainer` | the loop over steps |
 //! | `observers` | recording, display and decisions between steps, one file each |
 //! | `setup`, `resume` | the fixed part of a run, and opening a run at a checkpoint |
@@ -57,6 +57,7 @@ mod side_by_side;
 mod start;
 mod state;
 mod step;
+mod stop_signal;
 mod stopping;
 mod summary;
 mod tensorboard;
@@ -66,9 +67,9 @@ mod warnings;
 pub use checkpoint::{
     data_fingerprint, start_sha256, steps as checkpoint_steps, weights as checkpoint_weights,
 };
-pub use control::{Control, NO_UNSAVED_WORK, defer_signal};
+pub use control::Control;
 pub use ending::Outcome;
-pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train};
+pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train, train_on};
 pub use lineage::{TrainedOn, Unchecked, trained_on};
 pub use loader::train_steps;
 pub use metrics::{Row, Split, read as read_metrics};
@@ -85,6 +86,7 @@ pub use short_training::train_briefly;
 pub use start::{dataset, dataset_of, has_different_data, initial_weights, sizes_of};
 pub use state::{Best, Clipping, RunState, RunTime};
 pub use step::{StepBatches, StepOutput, Trainee};
+pub use stop_signal::StopSignal;
 pub use stopping::Ended;
 pub use summary::{Hashes, ImportSummary, Losses, Machine, Scores, Summary, Work};
 pub use tensorboard::write_events;

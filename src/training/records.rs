@@ -6,7 +6,7 @@ use burn::module::AutodiffModule;
 use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::control::{Stop, has_signal};
+use super::control::Stop;
 use super::metrics::{Row, Split};
 use super::observers::{Decision, ModelAccess, Moment};
 use super::setup::Setup;
@@ -125,7 +125,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = valid.batches(rows).skip(shard).step_by(shards.count);
-            let batches = batches.take_while(|_| !(may_be_cut_short && has_signal(&signal)));
+            let batches = batches.take_while(|_| !(may_be_cut_short && signal.received().is_some()));
             Tally::of::<B::InnerBackend>(&model, batches, &self.learning.device)
         };
         let tallies = side_by_side::map(self.parallel.at_once, items.collect(), tally);

@@ -89,7 +89,7 @@ pub fn warnings(config: &Config, dataset: &Dataset, total: usize, on: &Device) -
     warnings.extend(config.training.warnings(total));
     warnings.extend(epoch_warning(config, dataset));
     warnings.extend(untrained_positions_warning(config, dataset));
-    if config.training.precision == Precision::Bf16 && on.backend.is_cpu() && !has_bf16_instructions() {
+    if config.training.precision == Precision::Bf16 && on.is_cpu() && !has_bf16_instructions() {
         warnings.push(
             "training.precision = bf16 is slower than f32 on this processor, which lacks the instructions \
             for it (AVX512-BF16 or AMX); use --set training.precision=f32"

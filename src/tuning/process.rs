@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::lock_alive;
 use crate::error::{Error, Result, ensure};
+use crate::training::StopSignal;
 use crate::workers::{Presence, Workers, remove_left_behind, without_launcher};
 
 /// The interval at which the end of a run is checked.
@@ -213,7 +213,7 @@ pub(super) fn dismiss(workers: &Workers) {
 ///
 /// # Errors
 /// If a process cannot be started, or worker 0 cannot be reached.
-pub fn serve(workers: &Workers, program: &TrialCommand, signal: &AtomicUsize) -> Result<()> {
+pub fn serve(workers: &Workers, program: &TrialCommand, signal: &StopSignal) -> Result<()> {
     let Some(trials) = workers.broadcast(None::<PathBuf>)? else { return Ok(()) };
     workers.watch(Presence::begin(workers, Path::new(""), Duration::MAX, String::new())?);
     let alive = lock_alive(&trials, workers.rank())?;
@@ -228,7 +228,7 @@ pub fn serve(workers: &Workers, program: &TrialCommand, signal: &AtomicUsize) ->
             Some(Request::Leave) => return Ok(()),
             None => thread::sleep(POLL_INTERVAL),
         }
-        if signal.load(Ordering::Relaxed) != 0 && !std::mem::replace(&mut is_stopping, true) {
+        if signal.received().is_some() && !std::mem::replace(&mut is_stopping, true) {
             working.iter_mut().for_each(Process::stop);
         }
         if let Some(end) = working.as_mut().map(Process::end).transpose()?.flatten() {

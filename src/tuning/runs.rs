@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::folder::{LOCK_PREFIX, lock_alive, trials};
@@ -17,7 +16,7 @@ use super::trial::{Record, Run};
 use crate::config::Config;
 use crate::error::{Error, Result, ensure};
 use crate::files::write_atomically;
-use crate::training::{RunFolder, dataset};
+use crate::training::{RunFolder, StopSignal, dataset};
 use crate::workers::Workers;
 
 /// A run of a trial that is to be trained to a rung.
@@ -98,10 +97,10 @@ impl Runner {
     pub fn next(
         &mut self,
         waiting: &mut VecDeque<TrialRun>,
-        signal: &AtomicUsize,
+        signal: &StopSignal,
     ) -> Result<Option<(TrialRun, Option<String>)>> {
         loop {
-            if signal.load(Ordering::Relaxed) != 0 {
+            if signal.received().is_some() {
                 self.stop();
                 waiting.clear();
             }
@@ -279,7 +278,7 @@ mod tests {
         let mut runs = (0..runs).map(run).collect::<VecDeque<_>>();
         let mut ended = Vec::new();
         let outcome = loop {
-            match runner.next(&mut runs, &AtomicUsize::new(0)) {
+            match runner.next(&mut runs, &StopSignal::default()) {
                 Ok(Some((run, why))) => ended.push((run.run.0, why)),
                 outcome => break outcome.map(drop),
             }

@@ -5,7 +5,7 @@
 //! A study may have ten thousand trials, so its state is updated once after each run, and only for the trials that
 //! changed.
 
-use std::{collections::BTreeMap, fs, sync::atomic::AtomicUsize};
+use std::{collections::BTreeMap, fs};
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use super::trial::{Record, Run, Trial, ranked};
 use crate::config::Config;
 use crate::error::{Error, Result, ensure};
 use crate::files::{has_entry, read_own, sha256, write_atomically};
-use crate::training::{Lock, RUNS, RunFolder, RunPath, data_fingerprint, start_sha256};
+use crate::training::{Lock, RUNS, RunFolder, RunPath, StopSignal, data_fingerprint, start_sha256};
 
 /// The maximum number of interruptions of a run without a step in between, after which the run counts as failed.
 const MAX_STALLS: usize = 3;
@@ -280,7 +280,7 @@ impl Study {
     pub fn conduct(
         &mut self,
         mut runner: Runner,
-        signal: &AtomicUsize,
+        signal: &StopSignal,
         mut after: impl FnMut(&Self, &TrialRun),
     ) -> Result<bool> {
         self.write()?;

@@ -50,9 +50,9 @@ impl Identity {
         let program = std::env::current_exe().map_err(|error| {
             Error::Failed(format!("cannot find the path of this program: {error}; mount /proc"))
         })?;
-        let device = match device.backend.is_cpu() {
-            true => format!("{} with {}", device.backend.name(), instructions()),
-            false => format!("{} on {}", device.backend.name(), device.name),
+        let device = match device.is_cpu() {
+            true => format!("{device} with {}", instructions()),
+            false => device.to_string(),
         };
         Ok(Self {
             host: host(),

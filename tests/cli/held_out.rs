@@ -215,6 +215,14 @@ fn evaluating_on_training_sequences_is_warned_about() {
     let output = program(folder).args(["compare", "run", "other", "--json"]).output().unwrap();
     let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(compared["keys"], serde_json::json!(["data.contents"]), "{compared}");
+
+    // So do other rows drawn for validation.
+    small_run(folder, &[&sets[..], &["data.seed=4"]].concat(), "drawn");
+    let output = program(folder).args(["compare", "other", "drawn", "--json"]).output().unwrap();
+    let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(compared["keys"], serde_json::json!(["data.contents", "data.seed"]), "{compared}");
+    let words = compared["sentences"].to_string();
+    assert!(words.contains("their losses are not compared"), "{words}");
 }
 
 #[test]

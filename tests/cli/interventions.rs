@@ -170,6 +170,24 @@ fn steering_adds_a_vector_at_its_site() {
         .collect();
     assert!(near(&after, &expected), "{after:?} {expected:?}");
     assert!((loss(folder, &steer) - loss(folder, &[])).abs() > 1e-4);
+    // The layer before the site does not scale the vector.
+    let ablated = ["--ablate", "0.mlp", "--zero"];
+    let expected: Vec<f32> = values(folder, "resid_mid.0", &[])
+        .iter()
+        .zip(before.iter().zip(&after))
+        .map(|(mid, (before, after))| mid + after - before)
+        .collect();
+    assert!(near(&values(folder, "resid_post.0", &[&steer[..], &ablated].concat()), &expected));
+    let bytes = fs::read(folder.join("a.safetensors")).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let options = &header.metadata().as_ref().unwrap()["causal_attention.interventions"];
+    assert_eq!(options, "--ablate 0.mlp --zero --steer first.safetensors,second.safetensors:resid_post.0*-2");
+
+    // Pictures and the page name the altered model.
+    stdout_of(folder, &[&["inspect"], &INPUT[..], &ablated, &["--out", "altered"]].concat());
+    let page = fs::read_to_string(folder.join("altered/report.html")).unwrap();
+    assert!(page.contains("run (--ablate 0.mlp --zero)"), "the title names the interventions");
+    assert!(page.contains("does not include the model, because it is altered"), "{}", page.len());
     for (steer, problem) in [
         ("first.safetensors:resid_post.7", "--steer: `resid_post.7` is not a site of this model"),
         (
@@ -178,6 +196,8 @@ fn steering_adds_a_vector_at_its_site() {
         ),
         ("nowhere.safetensors:resid_post.0", "nowhere.safetensors"),
         ("first.safetensors", "write FILE:SITE*FACTOR"),
+        ("first.safetensors:resid_post.0*1e39", "write FILE:SITE*FACTOR"),
+        ("first.safetensors:logits", "`logits` cannot be steered; add the vector to final"),
     ] {
         let output =
             crate::program(folder).args(["score"]).args(INPUT).args(["--steer", steer]).output().unwrap();

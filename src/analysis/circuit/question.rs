@@ -125,8 +125,8 @@ impl Question {
     /// for the corrupted prompt.
     ///
     /// # Errors
-    /// Returns an error if the prompts differ in what they have, if a corrupted prompt differs in length, or if the model
-    /// cannot read a prompt.
+    /// Returns an error if the prompts differ in what they have, if a corrupted prompt differs in length, if mean ablation
+    /// changes nothing because all tokens are equal, or if the model cannot read a prompt.
     pub fn of_prompts<B: Backend>(
         model: &Decoder<B>,
         prompts: &[QuestionPrompt],
@@ -144,6 +144,13 @@ impl Question {
         let against = all(against, "a token to compare with")?.concat();
         let corrupted =
             all(prompts.iter().map(|prompt| prompt.corrupted.clone()).collect(), "a corrupted prompt")?;
+        let mut tokens = prompts.iter().flat_map(|prompt| &prompt.tokens);
+        let first = tokens.next();
+        if corrupted.is_empty() && tokens.all(|token| Some(token) == first) {
+            let problem = "the prompt repeats a single token, so the mean output of a component over its positions is the \
+                           output itself; give a longer prompt, several prompts, or a corrupted one";
+            return Err(Error::Input(problem.into()));
+        }
         let sample = |prompt: &QuestionPrompt| {
             let answer = match prompt.answer {
                 Some(answer) => answer,

@@ -16,7 +16,7 @@ use crate::model::{Architecture, Model, Sizes};
 use crate::numbers::{Bytes, counted, thousands};
 use crate::reporting::{lengths_picture, save_all};
 use crate::terminal::{PieceProgress, say};
-use crate::training::{RunFolder, Split};
+use crate::training::Split;
 use crate::weights::{file::WeightsFile, native};
 
 /// The number of bytes stored per generated target: its token, its role and its entropy floor.
@@ -223,8 +223,8 @@ pub fn print(lengths: &[AtLength], trained: usize) {
 ///
 /// # Errors
 /// Returns an error if the picture cannot be written.
-pub fn draw(folder: &RunFolder, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
-    let picture = lengths_picture(&folder.name(), lengths, trained);
+pub fn draw(name: &str, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
+    let picture = lengths_picture(name, lengths, trained);
     let written = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;
     if !json {
         written.iter().for_each(|path| say(&path.display().to_string()));

@@ -1,5 +1,6 @@
 //! The paths of the user's data: a file, a folder, a pattern, or a list of these.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -162,6 +163,13 @@ impl Paths {
                 return Err(Error::key(key, path.display(), "is a folder without files; add files to it"));
             }
         }
+        let mut seen = BTreeSet::new();
+        let mut is_new = |file: &PathBuf| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone()));
+        if let Some(twice) = files.iter().find(|file| !is_new(file)) {
+            let problem =
+                "is named twice; remove one of its names, or the pattern or folder that includes it";
+            return Err(Error::key(key, twice.display(), problem));
+        }
         Ok(files)
     }
 }
@@ -286,5 +294,7 @@ mod tests {
         assert_eq!(Paths::from(at("more/tr*")).source(), Source::Array);
         let error = Paths::from(at("*.json")).files("data.path").unwrap_err().to_string();
         assert!(error.contains("matches no file"), "{error}");
+        let error = Paths(vec![at("*.csv"), at("a.csv")]).files("data.path").unwrap_err().to_string();
+        assert!(error.contains("a.csv is named twice"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! A table of numbers, each of which becomes the token of its bin.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ impl Table<'_> {
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
         self.refuse_total(&texts, &numbers)?;
+        self.refuse_rounded(&texts, &numbers)?;
         let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
         let changes =
             |row: &[f64]| row.windows(2).map(|pair| of_decimals(pair[1] - pair[0], decimals)).collect();
@@ -222,6 +223,32 @@ impl Table<'_> {
             numbers[id as usize] = format.parse(text).unwrap_or_default();
         }
         Ok(numbers)
+    }
+
+    /// Returns an error for numbers that bins would round: integers that a float cannot hold, and different decimals that
+    /// are the same float.
+    fn refuse_rounded(&self, texts: &HashMap<String, u32>, numbers: &[f64]) -> Result<()> {
+        /// The number of significant digits that a float can hold.
+        const EXACT_DIGITS: usize = 15;
+        let digits = |text: &str| text.bytes().filter(u8::is_ascii_digit).count();
+        let long = texts.iter().filter(|(text, _)| digits(text) > EXACT_DIGITS && !text.contains(['e', 'E']));
+        let mut decimals = HashSet::new();
+        let is_rounded = |(text, id): &(&String, &u32)| {
+            let number = numbers[**id as usize];
+            match text.parse::<i128>() {
+                Ok(integer) => number as i128 != integer,
+                Err(_) => !decimals.insert(number.to_bits()),
+            }
+        };
+        let Some((text, id)) = long.filter(is_rounded).min_by_key(|(_, id)| **id) else { return Ok(()) };
+        let problem = format!(
+            "`{}` has more digits than bins can tell apart (about {EXACT_DIGITS}); subtract the same number from all \
+             values, or leave out digits",
+            excerpt(text)
+        );
+        let position = self.ids.iter(0..self.ids.len()).position(|other| other == *id).unwrap_or(0);
+        let row = self.rows.iter().find(|(_, ids)| ids.contains(&position)).map(|(line, _)| *line);
+        Err(self.problem(row.or(self.seen.first_lines.get(*id as usize).copied()), problem))
     }
 
     /// Returns the splits of the values in `rows` as tokens of a vocabulary.

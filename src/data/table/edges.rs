@@ -1,4 +1,4 @@
-//! The edges between the bins of numbers: quantiles or equal distances of the training set, so the validation set does not
+//! The edges between the bins of numbers: quantiles (or one bin per number, if there are enough bins) or equal distances of the training set, so the validation set does not
 //! influence them.
 
 use crate::data::config::Binning;
@@ -18,6 +18,11 @@ pub(super) fn edges(numbers: &mut [f64], bins: usize, binning: Binning) -> Vec<f
             (1..bins).map(|bin| snapped(numbers, at(bin), 1e-9 * width)).collect()
         }
         Binning::Quantile => {
+            let distinct: Vec<f64> =
+                numbers.chunk_by(|a, b| a == b).map(|equal| equal[0]).take(bins + 1).collect();
+            if distinct.len() <= bins {
+                return distinct.windows(2).map(|pair| 0.5 * pair[0] + 0.5 * pair[1]).collect();
+            }
             let at = |bin: usize| numbers[(numbers.len() * bin / bins).min(numbers.len() - 1)];
             (1..bins).filter_map(|bin| between(numbers, at(bin))).collect()
         }
@@ -60,5 +65,8 @@ mod tests {
         // Frequent numbers take several quantiles, which become one edge.
         assert_eq!(edges(&mut [0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 3, Binning::Quantile), [0.5]);
         assert!(edges(&mut [2.0, 2.0], 3, Binning::Quantile).is_empty());
+        // With enough bins, each number has its own.
+        let mut weekdays: Vec<f64> = (0..50).map(|day| f64::from(day % 7)).collect();
+        assert_eq!(edges(&mut weekdays, 7, Binning::Quantile), [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);
     }
 }

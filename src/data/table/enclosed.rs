@@ -128,7 +128,11 @@ impl Table<'_> {
         let are_phrases = !values.iter().flatten().all(|value| value.parse::<f64>().is_ok());
         let is_chosen = match &self.config.column {
             Column::Number(_) => are_phrases || self.config.values == Values::Symbols,
-            Column::Name(name) => are_phrases && has_one_name && first.1.get(0) == Some(name.as_str()),
+            // A name without a delimiter is the header of a single column.
+            Column::Name(name) => {
+                let is_single = are_phrases || !name.contains(char::from(delimiter));
+                is_single && has_one_name && first.1.get(0) == Some(name.as_str())
+            }
         };
         if regularity == 0.0 || is_chosen {
             return Ok(());

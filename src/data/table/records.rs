@@ -11,6 +11,7 @@ use super::values::Encoder;
 use super::{Line, Table, TableRow, chat, delimiter, fractions, json, targets};
 use crate::data::config::{Column, DataConfig};
 use crate::data::excerpt::excerpt;
+use crate::data::vocabulary::Vocabulary;
 use crate::error::Result;
 
 impl Table<'_> {
@@ -22,6 +23,7 @@ impl Table<'_> {
         let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
         self.warn_of_json_header(&sample);
         self.select_pairs(&sample);
+        self.select_known_columns(&sample);
         if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
             let others = members.keys().map(String::as_str);
             let others = others.filter(|&name| Some(name) != self.config.column.name());
@@ -50,6 +52,18 @@ impl Table<'_> {
              `data.target_column` to read others"
                 .to_string(),
         );
+    }
+
+    /// Selects the columns of the run's table from objects with these fields, as a header does in CSV.
+    fn select_known_columns(&mut self, sample: &[Result<json::Parsed<'_>>]) {
+        let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
+        let known = self.given.map_or(&[][..], Vocabulary::columns);
+        let is_selected = self.chosen.selection.is_some() || self.config.column.is_set();
+        if is_selected || known.is_empty() || !known.iter().all(|name| members.contains_key(name)) {
+            return;
+        }
+        let columns = known.iter().cloned().map(Column::Name).collect();
+        self.chosen.selection = FieldSelection::of(&DataConfig { columns, ..self.config.clone() });
     }
 
     /// Warns if the first of several arrays may hold column names. It is read as data, because JSON has no headers.

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::{super::testing::run, *};
-use crate::training::{Ended, dataset};
+use crate::training::{Ended, StopSignal, dataset};
 
 fn outline(text: &str) -> Outline {
     let config = Config::parse(text, Path::new("study.toml"), &[]).unwrap();
@@ -81,7 +81,7 @@ fn a_command_that_trains_nothing_ends_the_study() {
         let mut command = TrialCommand::new("sh");
         command.arguments = ["-c", script].map(Into::into).to_vec();
         let (mut study, runner) = Study::create(&config, outline(STUDY), &target, (command, 4)).unwrap();
-        assert!(study.conduct(runner, &AtomicUsize::new(0), |_, _| {}).unwrap());
+        assert!(study.conduct(runner, &StopSignal::default(), |_, _| {}).unwrap());
         assert_eq!(study.runs.len(), 22);
         assert!(study.runs.values().all(Result::is_err), "{:?}", study.first_failure());
         let folders = fs::read_dir(trials(&study.folder)).unwrap().flatten();

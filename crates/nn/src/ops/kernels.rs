@@ -4,16 +4,20 @@ use std::{cell::Cell, thread::LocalKey};
 
 use serde::{Deserialize, Serialize};
 
-/// The implementation of the expensive operations.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Kernels {
-    /// The fused kernels of this project where they support the backend, otherwise Burn's operations.
-    #[default]
-    Fused,
-    /// Burn's operations one after another, as a reference.
-    Reference,
+use crate::choices;
+
+choices! {
+    /// The implementation of the expensive operations.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kernels {
+        /// The fused kernels of this project where they support the backend, otherwise Burn's operations.
+        #[default]
+        Fused,
+        /// Burn's operations one after another, as a reference.
+        Reference,
+    }
 }
 
 thread_local! {

@@ -14,20 +14,23 @@ use super::fused::run_with_kernels;
 use super::host::{self, Floats};
 use super::kernels::choose;
 use super::operation::{Input, One, Operation};
+use crate::choices;
 use crate::kernels::{self, pool};
 
-/// The precision to which the operands of a matrix product are rounded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// Single precision: no rounding.
-    #[default]
-    F32,
-    /// 8 significant bits with the range of single precision.
-    Bf16,
-    /// 11 significant bits with a small range, into which gradients are scaled.
-    F16,
+choices! {
+    /// The precision to which the operands of a matrix product are rounded.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Precision {
+        /// Single precision: no rounding.
+        #[default]
+        F32,
+        /// 8 significant bits with the range of single precision.
+        Bf16,
+        /// 11 significant bits with a small range, into which gradients are scaled.
+        F16,
+    }
 }
 
 thread_local! {
@@ -40,18 +43,6 @@ pub fn precision() -> Precision {
 }
 
 impl Precision {
-    /// All precisions.
-    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
-
-    /// Returns the name in configs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-        }
-    }
-
     /// Returns true if the backend supports this precision on `device`.
     pub fn is_supported<B: Backend>(self, device: &B::Device) -> bool {
         match self.half() {

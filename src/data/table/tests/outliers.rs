@@ -106,3 +106,51 @@ fn a_single_column_of_numbers_names_the_key_that_works() {
     );
     assert!(load(&DataConfig { column: Column::Number(1), ..config }, 0).is_ok());
 }
+
+#[test]
+fn numbers_that_bins_would_round_are_refused() {
+    let config = |file: &File, difference| DataConfig {
+        column: Column::Number(1),
+        bins: 3,
+        difference,
+        length: 4,
+        ..file.config()
+    };
+    let column = |number: &dyn Fn(i64) -> String| (0..40).map(number).collect::<Vec<_>>().join("\n");
+    let times = File::new("times.csv", column(&|at| (1_732_752_000_000_000_000 + at * at * 40).to_string()));
+    for difference in [false, true] {
+        let problem = times.problem(config(&times, difference));
+        assert!(
+            problem.contains("`1732752000000000040` has more digits than bins can tell apart"),
+            "{problem}"
+        );
+    }
+    let fractions = File::new("fractions.csv", column(&|at| format!("0.12345678901234567{}", at % 10)));
+    assert!(
+        fractions.problem(config(&fractions, false)).contains("has more digits than bins can tell apart")
+    );
+    // Digits that a float holds are read.
+    let small = File::new("small.csv", column(&|at| (9_007_199_254_740_000 + at * at).to_string()));
+    assert_eq!(load(&config(&small, true), 0).unwrap().vocabulary.size(), 3);
+}
+
+#[test]
+fn a_quoted_column_of_decimal_commas_is_read_by_its_name() {
+    let values: String = (0..30).map(|at| format!("\"{},{}\"\n", at % 7, at % 4)).collect();
+    let file = File::new("euro.csv", format!("price\n{values}"));
+    let config = DataConfig { column: Column::Name("price".into()), bins: 4, length: 4, ..file.config() };
+    assert_eq!(load(&config, 0).unwrap().vocabulary.size(), 4);
+    assert!(file.problem(file.config()).contains("is entirely in quotes"));
+}
+
+#[test]
+fn objects_with_the_columns_of_the_run_are_read_by_name() {
+    let rows: Vec<[u32; 3]> = (0..12).map(|at| [at % 3, 3 + at % 2, 5 + at % 4]).collect();
+    let csv = rows.iter().map(|[a, b, c]| format!("{a},{b},{c}\n")).collect::<String>();
+    let json = rows.iter().map(|[a, b, c]| format!("{{\"wind\":{c},\"day\":{a},\"rain\":{b}}}\n"));
+    let table = File::new("table.csv", format!("day,rain,wind\n{csv}"));
+    let objects = File::new("objects.jsonl", json.collect::<String>());
+    let of_table = load(&table.config(), 0).unwrap();
+    let of_objects = load_with(&objects.config(), 0, &of_table.vocabulary).unwrap();
+    assert_eq!(of_objects.fingerprint(), of_table.fingerprint());
+}
