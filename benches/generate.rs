@@ -63,7 +63,7 @@ fn main() {
     let model: Model<NdArray> = config.init(sizes, &device).expect("valid sizes");
     let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
     let tokens = (0..prompt as u32).map(|i| (i * 7919) % vocab as u32).collect();
-    let prompt = Prompt { tokens, source: None };
+    let prompt = Prompt { tokens, ..Prompt::default() };
     let options = Options { sampling: Sampling::GREEDY, max_new: new, ..Options::default() };
 
     // The bandwidth is measured before and after the generation that it is compared with.

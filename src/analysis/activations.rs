@@ -1,12 +1,12 @@
 //! The activations of a forward pass at chosen hook sites.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use burn::tensor::{DType, Tensor, TensorData, backend::Backend};
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::error::{Error, Result};
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Patch, Stack};
 use crate::model::{Inputs, Model, Source};
 
 /// The name of the logits among the recorded activations.
@@ -82,24 +82,46 @@ pub struct Activation {
     pub data: TensorData,
 }
 
-/// Records the activations of one sequence at `sites`, and the logits if `with_logits` is true, as numbers of type
+/// Records the activations of one sequence at `sites`, with a patch applied, and the logits if `with_logits` is true, as numbers of type
 /// `dtype`.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if the model cannot read the sequence.
 pub fn record<B: Backend>(
-    model: &Model<B>,
+    (model, patch): (&Model<B>, &Patch),
     inputs: Inputs<B>,
     sites: &BTreeSet<HookSite>,
     with_logits: bool,
     dtype: DType,
 ) -> Result<Vec<Activation>> {
     let mut recorder = SiteRecorder { sites, dtype, recorded: Vec::new() };
-    let logits = model.forward_hooked(inputs, &mut recorder)?;
+    let logits = model.forward_hooked(inputs, &mut patch.hooks(0, &mut recorder))?;
     if with_logits {
         recorder.keep(LOGITS.to_string(), logits);
     }
     Ok(recorder.recorded)
+}
+
+/// Returns the patch that takes the activations of a pass over `inputs`. At each site, the pairs are a patched position
+/// and the position in `inputs` whose value it takes.
+///
+/// # Errors
+/// [`crate::Error::Shape`] if the model cannot read the inputs.
+pub fn patch_from<B: Backend>(
+    model: &Model<B>,
+    inputs: Inputs<B>,
+    positions: BTreeMap<HookSite, Vec<[usize; 2]>>,
+) -> Result<Patch> {
+    let sites = positions.keys().copied().collect();
+    let recorded = record((model, &Patch::default()), inputs, &sites, false, DType::F32)?;
+    let mut recorded: HashMap<_, _> = recorded.into_iter().map(|it| (it.name, it.data)).collect();
+    let mut patch = Patch::default();
+    for (site, pairs) in positions {
+        if let Some(values) = recorded.remove(&site.to_string()) {
+            patch.insert(site, values, pairs);
+        }
+    }
+    Ok(patch)
 }
 
 /// Serialises activations as a safetensors file with these metadata entries.

@@ -10,8 +10,9 @@ use super::{HeadScores, HeadTallies, Sample, Score, View, ablation, view::floats
 use crate::config::{AnalysisConfig, Config};
 use crate::data::{Dataset, Sequences};
 use crate::error::Result;
-use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
+use crate::evaluation::{DeviceBatch, Evaluation, evaluate, patched_loss};
 use crate::files::read_json;
+use crate::hooks::Patch;
 use crate::model::Model;
 
 /// The maximum number of attention weights computed to score the heads once.
@@ -123,25 +124,25 @@ pub fn examine<B: Backend>(
     })
 }
 
-/// Runs `model` on one sequence and returns its view and head scores. With `on_ablated`, each head is also ablated,
+/// Runs `model` on one sequence with a patch, and returns its view and head scores. With `on_ablated`, each head is also ablated,
 /// which takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequence, for example because it is too long.
 pub fn inspect_sample<B: Backend>(
-    model: &Model<B>,
+    (model, patch): (&Model<B>, &Patch),
     sample: &Sample,
     on_ablated: Option<impl Fn(u64)>,
     device: &B::Device,
 ) -> Result<(View, Vec<Vec<HeadScores>>)> {
     let batch = Sample::batch_of(std::slice::from_ref(sample));
     let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
-    let view = View::new(model, inputs)?;
+    let view = View::patched(model, inputs, patch)?;
     let mut tallies = HeadTallies::default();
     tallies.add(&view.maps.attention, sample.documents());
     let mut heads = tallies.scores();
     if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
-        let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;
+        let loss = |model: &Model<B>| patched_loss((model, patch), &batch, device);
         ablate(model, numbered(&mut heads), on_ablated, loss);
     }
     Ok((view, heads))

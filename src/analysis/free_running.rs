@@ -45,7 +45,7 @@ impl FreeRunning {
             Sample { roles, .. } => prompt_length(roles),
         };
         let truth = sequence.split_off(prompt_length.min(sequence.len()));
-        let prompt = Prompt { tokens: sequence, source: sample.source.clone() };
+        let prompt = Prompt { tokens: sequence, source: sample.source.clone(), ..Prompt::default() };
         // The truth may contain the end-of-text token.
         let max_new = truth.len();
         let options = Options { sampling: Sampling::GREEDY, max_new, ignore_end: true, ..Options::default() };
@@ -118,7 +118,7 @@ mod tests {
                 ..Options::default()
             };
             let tokens = if source.is_some() { vec![3] } else { prompt };
-            let prompt = Prompt { tokens, source };
+            let prompt = Prompt { tokens, source, ..Prompt::default() };
             let expected = generate((&model, sizes), &vocabulary, &prompt, &options, &device, |_, _| Ok(()));
             assert_eq!(free.generated, expected.unwrap()[0].tokens);
         }

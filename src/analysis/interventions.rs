@@ -15,7 +15,7 @@ use super::Sample;
 use super::activations::{Activation, record};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Patch, Stack};
 use crate::model::{Decoder, Model};
 
 /// A component that writes to the residual stream of a decoder, by which commands name it. Layers and heads count from 0.
@@ -89,7 +89,9 @@ pub fn means<B: Backend>(
         let inputs = DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), device).inputs;
         let time = sample.inputs.len();
         positions += time;
-        for Activation { name, data } in record(model, inputs, &sites, false, DType::F32)? {
+        for Activation { name, data } in
+            record((model, &Patch::default()), inputs, &sites, false, DType::F32)?
+        {
             let values: Vec<f32> = data.iter().collect();
             width = data.shape.last().copied().unwrap_or(0);
             let sum = sums.entry(name).or_default();

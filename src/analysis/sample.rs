@@ -42,6 +42,14 @@ impl Sample {
         set.batches(1).take(count).map(sample).collect()
     }
 
+    /// Creates a sample of tokens, each of which is the target of the one before; the target of the last one is unknown.
+    pub fn of_inputs(inputs: Vec<u32>) -> Self {
+        let targets = inputs.iter().skip(1).copied().chain([0]).take(inputs.len()).collect();
+        let mut roles = vec![Role::Unknown; inputs.len()];
+        roles.last_mut().into_iter().for_each(|role| *role = Role::Padding);
+        Self { inputs, targets, roles, source: None, documents: None }
+    }
+
     /// Returns the length of the longest sequence whose attention weights, over all `heads`, are at most
     /// [`MAX_HELD_WEIGHTS`]. The number of weights grows with the square of the length.
     pub fn max_length(heads: usize) -> usize {

@@ -9,8 +9,8 @@ use super::score::HeadScores;
 use super::view::floats;
 use super::{Sample, examination::ablate};
 use crate::error::Result;
-use crate::evaluation::{DeviceBatch, evaluate};
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
+use crate::evaluation::{DeviceBatch, patched_loss};
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Patch, Stack};
 use crate::model::Model;
 
 /// The parts of a forward pass to keep.
@@ -46,13 +46,13 @@ pub struct Selected {
     pub probabilities: Vec<Vec<f32>>,
 }
 
-/// Runs a model on one sequence, and returns the selected part. With `on_ablated`, each selected head is also ablated for
+/// Runs a model on one sequence with a patch, and returns the selected part. With `on_ablated`, each selected head is also ablated for
 /// its score, which takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if the model cannot read the sequence, for example because it is too long.
 pub fn inspect_selected<B: Backend>(
-    model: &Model<B>,
+    (model, patch): (&Model<B>, &Patch),
     sample: &Sample,
     selection: &Selection,
     on_ablated: Option<impl Fn(u64)>,
@@ -62,7 +62,7 @@ pub fn inspect_selected<B: Backend>(
     let DeviceBatch { inputs, tokens, .. } = DeviceBatch::new(&batch, device);
     let mut recorder =
         SelectionRecorder { sample, selection, tallies: HeadTallies::default(), kept: Selected::default() };
-    let logits = model.forward_hooked(inputs, &mut recorder)?;
+    let logits = model.forward_hooked(inputs, &mut patch.hooks(0, &mut recorder))?;
     let SelectionRecorder { tallies, mut kept, .. } = recorder;
     if selection.probabilities {
         let [_, _, vocab] = logits.dims();
@@ -74,7 +74,7 @@ pub fn inspect_selected<B: Backend>(
         if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
             let heads = selection.layers.iter();
             let heads = heads.flat_map(|&layer| selection.heads.iter().map(move |&head| [layer, head]));
-            let loss = |model: &Model<B>| evaluate(model, std::iter::once(batch.clone()), device).loss;
+            let loss = |model: &Model<B>| patched_loss((model, patch), &batch, device);
             ablate(model, heads.zip(kept.scores.iter_mut().flatten()), on_ablated, loss);
         }
     }
@@ -143,10 +143,10 @@ mod tests {
             let sizes = Sizes { vocab: 11, context: 7, source_context: source.as_ref().map(Vec::len) };
             let device = Default::default();
             let model = config.init::<NdArray>(sizes, &device).unwrap();
-            let sample = sample(source);
-            let (view, scores) = inspect_sample(&model, &sample, Some(|_| ()), &device).unwrap();
+            let (sample, none) = (sample(source), Patch::default());
+            let (view, scores) = inspect_sample((&model, &none), &sample, Some(|_| ()), &device).unwrap();
             let selected = |selection: &Selection| {
-                inspect_selected(&model, &sample, selection, Some(|_| ()), &device).unwrap()
+                inspect_selected((&model, &none), &sample, selection, Some(|_| ()), &device).unwrap()
             };
             let all = Selection {
                 layers: vec![0, 1],

@@ -69,6 +69,7 @@ mod tests {
 
     use super::*;
     use crate::analysis::activations::{RecordableSite, record};
+    use crate::hooks::Patch;
     use crate::model::{Inputs, ModelConfig, Sizes};
 
     type B = NdArray;
@@ -88,8 +89,14 @@ mod tests {
                 let Ok(changed) = steered(model.clone(), site, &vector) else { continue };
                 steered_sites += 1;
                 let at = |model: &Model<B>| {
-                    let recorded =
-                        record(model, inputs(), &BTreeSet::from([site]), false, DType::F32).unwrap();
+                    let recorded = record(
+                        (model, &Patch::default()),
+                        inputs(),
+                        &BTreeSet::from([site]),
+                        false,
+                        DType::F32,
+                    )
+                    .unwrap();
                     recorded[0].data.to_vec::<f32>().unwrap()
                 };
                 for (index, (new, old)) in at(&changed).into_iter().zip(at(&model)).enumerate() {

@@ -4,6 +4,7 @@ use burn::{prelude::*, tensor::activation::softmax};
 use causal_attention_report::reading::AttentionMaps;
 
 use crate::error::Result;
+use crate::hooks::Patch;
 use crate::model::{Inputs, Model};
 
 /// Attention and predictions of a model on one sequence of `time` tokens.
@@ -21,7 +22,15 @@ impl View {
     /// # Errors
     /// [`crate::Error::Shape`] if the model cannot read the sequence, for example because it is too long.
     pub fn new<B: Backend>(model: &Model<B>, inputs: Inputs<B>) -> Result<Self> {
-        let (logits, maps) = model.forward_with_maps(inputs)?;
+        Self::patched(model, inputs, &Patch::default())
+    }
+
+    /// Runs `model` on one sequence, with activations replaced by a patch.
+    ///
+    /// # Errors
+    /// Same as [`Self::new`].
+    pub fn patched<B: Backend>(model: &Model<B>, inputs: Inputs<B>, patch: &Patch) -> Result<Self> {
+        let (logits, maps) = model.patched_with_maps(inputs, patch)?;
         let [_, _, vocab] = logits.dims();
         let probabilities = floats(softmax(logits, 2));
         let heads = |map: Tensor<B, 4>| {

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, backend::AutodiffBackend};
 use clap::ValueEnum;
-use glob::Pattern;
 use serde_json::json;
 
 use super::input::{self, RunArgs};
 use super::interventions::InterventionArgs;
+use super::patch::{PatchArgs, PatchSource};
+use super::sites::{Shapes, check_memory, matching};
 use crate::analysis::Sample;
 use crate::analysis::activations::{Activation, LOGITS, RecordableSite, record, to_safetensors};
-use crate::backend::{self, Job};
+use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::files::write_atomically;
-use crate::numbers::{Bytes, counted};
 use crate::terminal::{print_json, say};
 use crate::training::RunFolder;
 
@@ -43,6 +43,8 @@ pub struct Args {
     #[command(flatten)]
     interventions: InterventionArgs,
     #[command(flatten)]
+    patch: PatchArgs,
+    #[command(flatten)]
     run: RunArgs,
     /// Prints the sites and their shapes as JSON.
     #[arg(long)]
@@ -59,17 +61,16 @@ enum NumberType {
 /// The metadata entry that identifies a file of this command.
 const TOKENS: &str = "causal_attention.tokens";
 
-/// The number of copies of an activation in memory: on the device, on the host, and in the bytes of the file.
-const COPIES: f64 = 3.0;
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     args.out.iter().try_for_each(|out| check_file(out))?;
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = args.given.sample(&vocabulary, &run.config)?;
+    let source =
+        args.patch.source(&run.config, |text| args.given.with_text(text).sample(&vocabulary, &run.config))?;
     let (shapes, activations) =
-        run.compute(SiteRecord { args: &args, folder: &run.folder, sample: &sample })?;
+        run.compute(SiteRecord { args: &args, folder: &run.folder, sample: &sample, source })?;
     if let Some(out) = &args.out {
         let bytes = to_safetensors(&activations, metadata(&args, &run.folder, &sample, &vocabulary))?;
         write_atomically(out, &bytes)?;
@@ -127,21 +128,19 @@ fn check_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names and shapes of activations.
-type Shapes = Vec<(String, Vec<usize>)>;
-
 /// The job that records activations; with --list, only their shapes.
 struct SiteRecord<'a> {
     args: &'a Args,
     folder: &'a RunFolder,
     sample: &'a Sample,
+    source: PatchSource<'a>,
 }
 
 impl Job for SiteRecord<'_> {
     type Output = (Shapes, Vec<Activation>);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self { args, folder, sample } = self;
+        let Self { args, folder, sample, source } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let (time, source_time) = (sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len));
@@ -153,14 +152,15 @@ impl Job for SiteRecord<'_> {
         if args.list {
             return Ok((named, Vec::new()));
         }
-        let chosen = matching(&args.sites, &named)?;
-        check_memory(&chosen)?;
+        let chosen = chosen(&args.sites, &named)?;
+        check_memory("--sites", &chosen)?;
         let is_chosen = |name: &str| chosen.iter().any(|(chosen, _)| chosen == name);
         let sites: BTreeSet<_> =
             all.iter().map(|at| at.site).filter(|site| is_chosen(&site.to_string())).collect();
+        let patch = source.patch(&model, &description, time, &device)?;
         let inputs = DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), &device).inputs;
         let dtype = if args.dtype == NumberType::F16 { DType::F16 } else { DType::F32 };
-        let mut activations = record(&model, inputs, &sites, is_chosen(LOGITS), dtype)?;
+        let mut activations = record((&model, &patch), inputs, &sites, is_chosen(LOGITS), dtype)?;
         for (component, mean) in &means {
             activations.iter_mut().for_each(|activation| activation.put_mean(*component, mean));
         }
@@ -170,43 +170,10 @@ impl Job for SiteRecord<'_> {
 }
 
 /// Returns the sites that match one of the patterns.
-fn matching(patterns: &[String], named: &Shapes) -> Result<Shapes> {
+fn chosen(patterns: &[String], named: &Shapes) -> Result<Shapes> {
     let mut chosen = BTreeSet::new();
     for pattern in patterns {
-        let pattern = pattern.trim();
-        let wanted = Pattern::new(pattern)
-            .map_err(|error| Error::Input(format!("--sites: `{pattern}` is not a pattern: {error}")))?;
-        let found = named.iter().enumerate().filter(|(_, (name, _))| wanted.matches(name));
-        let found: Vec<usize> = found.map(|(index, _)| index).collect();
-        if found.is_empty() {
-            let mut nearest: Vec<_> = named
-                .iter()
-                .map(|(name, _)| (strsim::normalized_damerau_levenshtein(pattern, name), name.as_str()))
-                .collect();
-            nearest.sort_by(|a, b| b.0.total_cmp(&a.0));
-            let nearest: Vec<&str> = nearest.into_iter().take(3).map(|(_, name)| name).collect();
-            return Err(Error::Input(format!(
-                "--sites: `{pattern}` matches no site of this model; the nearest are {}; --list lists all of them",
-                nearest.join(", ")
-            )));
-        }
-        chosen.extend(found);
+        chosen.extend(matching("--sites", pattern.trim(), named)?);
     }
     Ok(chosen.into_iter().map(|index| named[index].clone()).collect())
-}
-
-/// Checks that the activations fit into memory.
-fn check_memory(chosen: &Shapes) -> Result<()> {
-    let values: f64 =
-        chosen.iter().map(|(_, shape)| shape.iter().map(|&size| size as f64).product::<f64>()).sum();
-    let (needed, free) = (COPIES * 4.0 * values, backend::free_memory());
-    if needed <= free {
-        return Ok(());
-    }
-    Err(Error::Input(format!(
-        "{} need about {} of memory, but only {} is free; choose fewer --sites, or shorten the input",
-        counted(chosen.len(), "activation"),
-        Bytes(needed),
-        Bytes(free)
-    )))
 }

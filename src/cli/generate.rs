@@ -8,12 +8,15 @@ use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::InterventionArgs;
+use super::patch::{PatchArgs, PatchSource, check_cached};
 use super::prompt;
+use crate::analysis::Sample;
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, TextEnds};
+use crate::hooks::Patch;
 use crate::model::{Architecture, Model, Sizes};
 use crate::numbers::{Bytes, counted, thousands};
 use crate::terminal::{print_json, print_text, say, warn};
@@ -40,6 +43,8 @@ pub struct Args {
     options: Options,
     #[command(flatten)]
     interventions: InterventionArgs,
+    #[command(flatten)]
+    patch: PatchArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON: the new ids, their probabilities (before temperature, top-p and other sampling options), and the
@@ -84,9 +89,22 @@ pub fn run(args: Args) -> Result<()> {
             given => vocabulary.as_question(given),
         },
         source: is_encoder_decoder.then(|| given.clone()),
+        ..Prompt::default()
     };
     let read = prompt.source.clone().unwrap_or_else(|| prompt.tokens.clone());
-    let job = Generate { args: &args, run: &run, vocabulary: &vocabulary, companions, given: &given, prompt };
+    let source = args.patch.source(&run.config, |text| {
+        let inputs = vocabulary.as_question(&prompt::encode(&vocabulary, text)?);
+        Ok(Sample::of_inputs(inputs).split_documents(run.config.data.text_documents(), &vocabulary))
+    })?;
+    let job = Generate {
+        args: &args,
+        run: &run,
+        vocabulary: &vocabulary,
+        companions,
+        given: &given,
+        prompt,
+        source,
+    };
     let continuations = run.compute(job)?;
     if args.json {
         let report = |continuation| GenerateReport { prompt: &read, continuation };
@@ -157,21 +175,27 @@ struct Generate<'a> {
     companions: Companions,
     given: &'a [u32],
     prompt: Prompt,
+    /// The text whose activations patch those of the prompt.
+    source: PatchSource<'a>,
 }
 
 impl Job for Generate<'_> {
     /// The samples, unless they are printed immediately.
     type Output = Vec<Continuation>;
 
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<Continuation>> {
-        let Self { args, companions, prompt, .. } = &self;
+    fn run<B: AutodiffBackend>(mut self, device: B::Device) -> Result<Vec<Continuation>> {
+        let args = self.args;
         let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
         let model = args.interventions.apply(model, &description, &self.run.folder, &device)?;
         let is_encoder_decoder = description.model.architecture == Architecture::EncoderDecoder;
-        let slides = check_prompt(&description, prompt, args.options.samples)?;
+        let slides = check_prompt(&description, &self.prompt, args.options.samples)?;
+        self.prompt.patch = self.patch(&model, (&description, slides), &device)?;
         let mut options = Options {
             max_new: args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 }),
-            texts: TextEnds { tokens: companions.ends(), documents: self.run.config.data.text_documents() },
+            texts: TextEnds {
+                tokens: self.companions.ends(),
+                documents: self.run.config.data.text_documents(),
+            },
             slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
@@ -179,11 +203,30 @@ impl Job for Generate<'_> {
         if !self.streams() {
             options.samples = options.samples.min(samples_at_once(&description, &options)?);
         }
-        self.write((&model, description.sizes), prompt, options, &device)
+        self.write((&model, description.sizes), &self.prompt, options, &device)
     }
 }
 
 impl Generate<'_> {
+    /// Returns the activations that replace those of the prompt.
+    fn patch<B: Backend>(
+        &self,
+        model: &Model<B>,
+        (description, slides): (&Description, bool),
+        device: &B::Device,
+    ) -> Result<Patch> {
+        let time = self.prompt.tokens.len();
+        if slides && self.source.is_given() {
+            let problem = "the prompt is longer than the context, so not all of it is read; shorten it";
+            return Err(Error::Input(format!("--patch-from: {problem}")));
+        }
+        let patch = self.source.patch(model, description, time, device)?;
+        if self.args.options.cache {
+            check_cached(&patch, description)?;
+        }
+        Ok(patch)
+    }
+
     /// Returns true if the text is streamed.
     fn streams(&self) -> bool {
         !self.args.json && self.args.options.samples == 1

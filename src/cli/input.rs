@@ -234,6 +234,13 @@ pub struct EncodedInput {
 }
 
 impl InputArgs {
+    /// Returns the same input with another text.
+    #[must_use]
+    pub fn with_text(&self, text: &str) -> Self {
+        let (text, source) = (Some(text.to_string()), self.source.clone());
+        Self { text, text_file: None, tokens: None, source }
+    }
+
     /// Encodes the input for a model of this architecture.
     ///
     /// # Errors
@@ -287,12 +294,8 @@ impl InputArgs {
             return Err(Error::Input("the input is empty; pass at least one token".into()));
         }
         let inputs = [start.as_slice(), &tokens].concat();
-        let mut targets = inputs[1..].to_vec();
-        targets.push(0);
-        let mut roles = vec![Role::Unknown; inputs.len()];
-        roles[..answer.saturating_sub(1)].fill(Role::Padding);
-        roles[inputs.len() - 1] = Role::Padding;
-        let sample = Sample { inputs, targets, roles, source, documents: None };
+        let mut sample = Sample { source, ..Sample::of_inputs(inputs) };
+        sample.roles[..answer.saturating_sub(1)].fill(Role::Padding);
         Ok(sample.split_documents(config.data.text_documents(), vocabulary))
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::InterventionArgs;
+use super::patch::{PatchArgs, PatchSource};
 use super::pictures::picture_format;
 use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
@@ -48,11 +49,25 @@ pub struct Args {
     #[command(flatten)]
     interventions: InterventionArgs,
     #[command(flatten)]
+    patch: PatchArgs,
+    #[command(flatten)]
     run: RunArgs,
     /// Prints JSON: tokens, weights as [layer][head][query][key], probabilities as [position][token] and scores;
     /// for an encoder-decoder also source, encoder_weights and cross_weights.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    part: PartArgs,
+    /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
+    /// the contributions of the token embedding, the positions and each earlier component, on both sides.
+    #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
+        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "patch_from"])]
+    why: Option<why::Asked>,
+}
+
+/// A part of the JSON.
+#[derive(Debug, clap::Args)]
+struct PartArgs {
     /// The layers in the JSON, e.g. "0,2-3", counted from 0. [default: all]
     #[arg(long, value_name = "LAYERS", requires = "json", conflicts_with = "out")]
     layers: Option<String>,
@@ -62,11 +77,6 @@ pub struct Args {
     /// The contents of the JSON besides the tokens; others are not kept in memory. [default: all]
     #[arg(long, value_name = "CONTENTS", value_delimiter = ',', requires = "json", conflicts_with = "out")]
     only: Vec<Content>,
-    /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
-    /// the contributions of the token embedding, the positions and each earlier component, on both sides.
-    #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "steer"])]
-    why: Option<why::Asked>,
 }
 
 /// Contents of the JSON that can be selected.
@@ -124,15 +134,17 @@ pub fn run(args: Args) -> Result<()> {
     }
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = args.given.sample(&vocabulary, config)?;
+    let source = args.patch.source(config, |text| args.given.with_text(text).sample(&vocabulary, config))?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
         let problem =
             format!("must be below `model.heads` = {}; heads are counted from 0", config.model.heads);
         return Err(Error::key("--head", head, problem));
     }
-    if args.layers.is_some() || args.heads.is_some() || !args.only.is_empty() {
-        return print_selected(&args, &run, &sample);
+    let PartArgs { layers, heads, only } = &args.part;
+    if layers.is_some() || heads.is_some() || !only.is_empty() {
+        return print_selected(&args, &run, (&sample, source));
     }
-    let (view, scores) = run.compute(Inspect(&args, folder, &sample))?;
+    let (view, scores) = run.compute(Inspect(&args, folder, &sample, source))?;
     if !view.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
         return Err(Error::not_finite());
     }
@@ -184,8 +196,8 @@ fn print_score(asked: why::Asked, args: &Args, run: &OpenedRun) -> Result<()> {
 }
 
 /// Prints the selected part as JSON.
-fn print_selected(args: &Args, run: &OpenedRun, sample: &Sample) -> Result<()> {
-    let (selection, found) = run.compute(Select(args, &run.folder, &run.config, sample))?;
+fn print_selected(args: &Args, run: &OpenedRun, (sample, source): (&Sample, PatchSource)) -> Result<()> {
+    let (selection, found) = run.compute(Select(args, &run.folder, &run.config, (sample, source)))?;
     if !found.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
         return Err(Error::not_finite());
     }
@@ -230,21 +242,22 @@ fn numbers(option: &str, text: Option<&str>, count: usize) -> Result<Vec<usize>>
 }
 
 /// The job that runs a model on a sequence and keeps a part.
-struct Select<'a>(&'a Args, &'a RunFolder, &'a Config, &'a Sample);
+struct Select<'a>(&'a Args, &'a RunFolder, &'a Config, (&'a Sample, PatchSource<'a>));
 
 impl Job for Select<'_> {
     type Output = (Selection, Selected);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(args, folder, config, sample) = self;
+        let Self(args, folder, config, (sample, source)) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
         input::check_length(&description, sample.inputs.len(), source_time)?;
-        let keeps = |content| args.only.is_empty() || args.only.contains(&content);
+        let PartArgs { layers, heads, only } = &args.part;
+        let keeps = |content| only.is_empty() || only.contains(&content);
         let selection = Selection {
-            layers: numbers("--layers", args.layers.as_deref(), ablation::heads(&model).len())?,
-            heads: numbers("--heads", args.heads.as_deref(), config.model.heads)?,
+            layers: numbers("--layers", layers.as_deref(), ablation::heads(&model).len())?,
+            heads: numbers("--heads", heads.as_deref(), config.model.heads)?,
             weights: keeps(Content::Weights),
             scores: keeps(Content::Scores),
             probabilities: keeps(Content::Probabilities),
@@ -255,7 +268,8 @@ impl Job for Select<'_> {
         check_memory(held, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(true, heads, "heads ablated");
         let done = (selection.scores && !args.no_ablation).then_some(|done| pieces.done(done as usize));
-        let mut found = inspect_selected(&model, sample, &selection, done, &device)?;
+        let patch = source.patch(&model, &description, sample.inputs.len(), &device)?;
+        let mut found = inspect_selected((&model, &patch), sample, &selection, done, &device)?;
         for (at, heads) in selection.layers.iter().zip(&mut found.scores) {
             let is_ablated = |head: usize| means.iter().any(|(it, _)| *it == ResidualWriter::Head(*at, head));
             let heads = selection.heads.iter().zip(heads);
@@ -266,13 +280,13 @@ impl Job for Select<'_> {
 }
 
 /// The job that runs a model on a sequence.
-struct Inspect<'a>(&'a Args, &'a RunFolder, &'a Sample);
+struct Inspect<'a>(&'a Args, &'a RunFolder, &'a Sample, PatchSource<'a>);
 
 impl Job for Inspect<'_> {
     type Output = (View, Vec<Vec<HeadScores>>);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {
-        let Self(args, folder, sample) = self;
+        let Self(args, folder, sample, source) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let (model, means) = args.interventions.apply_with_means(model, &description, folder, &device)?;
         let source_time = sample.source.as_ref().map_or(0, Vec::len);
@@ -281,7 +295,8 @@ impl Job for Inspect<'_> {
         check_memory(heads, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(args.json, heads, "heads ablated");
         let done = (!args.no_ablation).then_some(|done| pieces.done(done as usize));
-        let (view, mut scores) = inspect_sample(&model, sample, done, &device)?;
+        let patch = source.patch(&model, &description, sample.inputs.len(), &device)?;
+        let (view, mut scores) = inspect_sample((&model, &patch), sample, done, &device)?;
         // Without its mean, a mean-ablated head has no effect that could be measured.
         for (component, _) in means {
             if let ResidualWriter::Head(layer, head) = component

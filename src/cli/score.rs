@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::input::{self, RunArgs};
 use super::interventions::InterventionArgs;
+use super::patch::{PatchArgs, PatchSource};
 use crate::backend::Job;
 use crate::data::{Vocabulary, documents_of};
 use crate::error::{Error, Result};
@@ -20,6 +21,8 @@ pub struct Args {
     given: input::InputArgs,
     #[command(flatten)]
     interventions: InterventionArgs,
+    #[command(flatten)]
+    patch: PatchArgs,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON.
@@ -47,8 +50,15 @@ pub fn run(args: Args) -> Result<()> {
     let input::EncodedInput { tokens, start, source, answer } = args.given.read(&vocabulary, &run.config)?;
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
+    // The last token of a text is predicted, but not read.
+    let patch = args.patch.source(&run.config, |text| {
+        let sample = args.given.with_text(text).sample(&vocabulary, &run.config)?;
+        let read = sample.inputs.len() - 1;
+        Ok(sample.truncated(read))
+    })?;
     let job = ScoreJob {
         interventions: &args.interventions,
+        patch,
         folder: &run.folder,
         tokens: &read,
         documents: documents.as_deref(),
@@ -89,6 +99,7 @@ pub fn run(args: Args) -> Result<()> {
 /// The job that scores the ids of a text with a run's weights.
 struct ScoreJob<'a> {
     interventions: &'a InterventionArgs,
+    patch: PatchSource<'a>,
     folder: &'a RunFolder,
     tokens: &'a [u32],
     /// The document of each token, if there are several.
@@ -101,7 +112,7 @@ impl Job for ScoreJob<'_> {
     type Output = Vec<f64>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f64>> {
-        let Self { interventions, folder, tokens, documents, source } = self;
+        let Self { interventions, patch, folder, tokens, documents, source } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let model = interventions.apply(model, &description, folder, &device)?;
         let context = description.sizes.context;
@@ -113,6 +124,12 @@ impl Job for ScoreJob<'_> {
                 counted(context, "token")
             ));
         }
-        generation::score((&model, description.sizes), (tokens, documents), source.as_deref(), &device)
+        let patch = patch.patch(&model, &description, tokens.len().saturating_sub(1), &device)?;
+        generation::score(
+            (&model, description.sizes, &patch),
+            (tokens, documents),
+            source.as_deref(),
+            &device,
+        )
     }
 }

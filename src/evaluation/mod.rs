@@ -10,6 +10,7 @@ use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Batch, Role};
+use crate::hooks::{NoHooks, Patch};
 use crate::model::{Inputs, Model, Source};
 use crate::ops;
 
@@ -74,7 +75,7 @@ impl Tally {
     ) -> Self {
         let mut tally = Self::default();
         for batch in batches {
-            let (losses, most_likely) = scores(model, &batch, device);
+            let (losses, most_likely) = scores((model, &Patch::default()), &batch, device);
             tally.add(&batch, &losses, &most_likely);
         }
         tally
@@ -191,11 +192,28 @@ pub fn evaluate<B: Backend>(
     Tally::of(model, batches, device).evaluation()
 }
 
+/// Returns the mean loss of a model on a batch, with activations replaced by a patch.
+///
+/// # Panics
+/// Same as [`evaluate`].
+pub fn patched_loss<B: Backend>(patched: (&Model<B>, &Patch), batch: &Batch, device: &B::Device) -> f64 {
+    let (losses, most_likely) = scores(patched, batch, device);
+    let mut tally = Tally::default();
+    tally.add(batch, &losses, &most_likely);
+    tally.evaluation().loss
+}
+
 /// Returns the loss of each target in nats and the argmax token at its position, both `[rows, time]` in row-major
 /// order.
-fn scores<B: Backend>(model: &Model<B>, batch: &Batch, device: &B::Device) -> (Vec<f32>, Vec<i64>) {
+fn scores<B: Backend>(
+    (model, patch): (&Model<B>, &Patch),
+    batch: &Batch,
+    device: &B::Device,
+) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
-    let logits = model.forward(inputs).expect("the model fits the sizes of its data");
+    let logits = model
+        .forward_hooked(inputs, &mut patch.hooks(0, &mut NoHooks))
+        .expect("the model fits the sizes of its data");
     let ops::TokenScores { losses, argmax } = ops::token_scores(logits, targets, hidden);
     (losses.into_data().iter().collect(), argmax.into_data().iter().collect())
 }

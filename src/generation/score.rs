@@ -4,12 +4,15 @@ use burn::tensor::{Tensor, activation::log_softmax, backend::Backend};
 
 use super::{rows, source};
 use crate::error::{Error, Result};
+use crate::hooks::{NoHooks, Patch};
 use crate::model::{Inputs, Model, Sizes};
 
 /// Returns the log-probability in nats of each token except the first, given the tokens before it.
 ///
 /// `documents` holds the document of each token, if there are several separate ones; the log-probability of the first
 /// token of a document is then given the end of the document before it.
+///
+/// At the positions of `patch`, activations are replaced.
 ///
 /// A text longer than the context is read in windows that overlap by half. Each token after the first half context is
 /// therefore predicted from at least half a context.
@@ -19,7 +22,7 @@ use crate::model::{Inputs, Model, Sizes};
 /// [`Error::Shape`] if a source is missing, too long, or passed to a model without an encoder. The caller must check
 /// that all ids are in the vocabulary.
 pub fn score<B: Backend>(
-    (model, sizes): (&Model<B>, Sizes),
+    (model, sizes, patch): (&Model<B>, Sizes, &Patch),
     (tokens, documents): (&[u32], Option<&[u32]>),
     source_tokens: Option<&[u32]>,
     device: &B::Device,
@@ -40,7 +43,7 @@ pub fn score<B: Backend>(
             documents: documents.map(|documents| [documents[first..end].to_vec()].into()),
             ..Inputs::tokens(window)
         };
-        let logits = model.forward(inputs)?; // [1, time, vocab]
+        let logits = model.forward_hooked(inputs, &mut patch.hooks(first, &mut NoHooks))?; // [1, time, vocab]
         let found: Tensor<B, 2> = log_softmax(logits, 2).gather(2, next.unsqueeze_dim(2)).squeeze_dim(2);
         // Targets in both windows keep the score of the earlier window, which had more context.
         let known = scores.len() - first;
@@ -66,7 +69,7 @@ mod tests {
         let device = Default::default();
         let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
         let tokens: Vec<u32> = (0..23).map(|i| (i * i + 3) % 11).collect();
-        let scores = score((&model, SIZES), (&tokens, None), None, &device).unwrap();
+        let scores = score((&model, SIZES, &Patch::default()), (&tokens, None), None, &device).unwrap();
         assert_eq!(scores.len(), 22);
         // Windows of 7 inputs start at 0, 4, 8, 12, 16 and score the targets up to 7, 11, 15, 19, 22.
         for (target, &found) in scores.iter().enumerate() {
@@ -82,7 +85,9 @@ mod tests {
     fn documents_are_scored_as_they_are_alone() {
         let device = Default::default();
         let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
-        let of = |tokens, documents| score((&model, SIZES), (tokens, documents), None, &device).unwrap();
+        let of = |tokens, documents| {
+            score((&model, SIZES, &Patch::default()), (tokens, documents), None, &device).unwrap()
+        };
         let (first, second) = ([3, 1, 4, 1], [5, 9, 2]);
         let both = [first.as_slice(), &second].concat();
         let packed = of(&both, Some(&[0, 0, 0, 0, 1, 1, 1]));
@@ -97,7 +102,7 @@ mod tests {
         let device = Default::default();
         let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
         for tokens in [&[][..], &[3]] {
-            let error = score((&model, SIZES), (tokens, None), None, &device).unwrap_err();
+            let error = score((&model, SIZES, &Patch::default()), (tokens, None), None, &device).unwrap_err();
             assert!(error.to_string().contains("at least two tokens"));
         }
     }

@@ -19,6 +19,7 @@ use super::{rows, source};
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Documents, Vocabulary, documents_of};
 use crate::error::{Error, Result};
+use crate::hooks::{NoHooks, Patch};
 use crate::model::{Inputs, Model, Sizes};
 
 /// The input of a generation.
@@ -28,6 +29,8 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
     /// The source to answer, for an encoder-decoder.
     pub source: Option<Vec<u32>>,
+    /// The activations that are replaced at positions of the tokens.
+    pub patch: Patch,
 }
 
 /// The options of a continuation.
@@ -199,13 +202,14 @@ pub fn generate<B: Backend>(
         let is_read = options.cache && !are_apart;
         let logits: Tensor<B, 2> = if is_read {
             let next = rows(batch.iter().map(|row| &row.all[unread..]), device);
-            model.read(next, &mut cache)? // [samples, vocab]
+            model.read_hooked(next, &mut cache, &mut prompt.patch.hooks(unread, &mut NoHooks))? // [samples, vocab]
         } else {
             let window = rows(batch.iter().map(|row| &row.all[first..]), device);
             let documents =
                 are_apart.then(|| batch.iter().map(|row| row.documents(first, vocabulary)).collect());
             let inputs = Inputs { source: source.clone(), documents, ..Inputs::tokens(window) };
-            model.forward(inputs)?.narrow(1, time - first - 1, 1).squeeze_dim(1)
+            let logits = model.forward_hooked(inputs, &mut prompt.patch.hooks(first, &mut NoHooks))?;
+            logits.narrow(1, time - first - 1, 1).squeeze_dim(1)
         };
         if is_read {
             unread = time;
@@ -308,7 +312,7 @@ impl<'a> BatchRow<'a> {
 /// Checks the options and the prompt before generation.
 fn check(vocabulary: &Vocabulary, prompt: &Prompt, options: &Options) -> Result<()> {
     options.sampling.check()?;
-    let Prompt { tokens, source } = prompt;
+    let Prompt { tokens, source, .. } = prompt;
     let problem = if options.samples == 0 {
         "--samples 0 must be at least 1"
     } else if options.stop_strings.iter().any(String::is_empty) {

@@ -17,6 +17,7 @@ use super::trainer::{Learning, Trainer};
 use crate::analysis::{HeadScores, Sample, View, inspect_sample, score_heads};
 use crate::error::Result;
 use crate::evaluation::Tally;
+use crate::hooks::Patch;
 use crate::model::Model;
 use crate::ops::sum_in_order;
 use crate::weights::native::{self, Tensors};
@@ -246,7 +247,8 @@ impl<B: AutodiffBackend> ModelAccess for Learning<B> {
     }
 
     fn view(&self, sample: &Sample) -> Result<View> {
-        let (view, _) = inspect_sample(&self.model(), sample, None::<fn(u64)>, &self.device)?;
+        let (view, _) =
+            inspect_sample((&self.model(), &Patch::default()), sample, None::<fn(u64)>, &self.device)?;
         self.watch.check()?;
         Ok(view)
     }

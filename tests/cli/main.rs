@@ -28,6 +28,7 @@ mod live;
 mod odd_paths;
 mod own_data;
 mod page;
+mod patches;
 mod questions;
 mod refused;
 mod refused_configs;

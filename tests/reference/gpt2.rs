@@ -63,7 +63,7 @@ fn agrees<B: Backend>() {
     case.assert_close("expected.attentions", maps, CLOSE);
 
     let tokens = |key| case.numbers(key).into_iter().map(|token| token as u32).collect::<Vec<_>>();
-    let prompt = Prompt { tokens: tokens("input.prompt"), source: None };
+    let prompt = Prompt { tokens: tokens("input.prompt"), ..Prompt::default() };
     let expected = &tokens("expected.greedy")[prompt.tokens.len()..];
     assert_eq!(expected.len(), 24);
     for cache in [true, false] {

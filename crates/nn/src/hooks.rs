@@ -39,6 +39,9 @@
 //! ```
 
 mod names;
+mod patch;
+
+pub use patch::{Patch, PatchedHooks};
 
 use burn::tensor::{Tensor, backend::Backend};
 

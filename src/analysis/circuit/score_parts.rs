@@ -273,6 +273,7 @@ mod tests {
     use crate::analysis::activations::record;
     use crate::analysis::circuit::testing::noisy_model;
     use crate::analysis::circuit::{Interventions, explainable, run};
+    use crate::hooks::Patch;
     use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
     use crate::model::{Inputs, ModelConfig, Sizes};
     use crate::position::PositionScheme;
@@ -296,7 +297,10 @@ mod tests {
                 let found = ScoreParts::of(decoder, &pass, ([layer, head], [query, key]), None).unwrap();
                 let point = HookPoint::SelfAttention(AttentionPoint::Scores);
                 let sites = BTreeSet::from([HookSite { stack: Stack::Decoder, layer, point }]);
-                let scores = record(&model, inputs(), &sites, false, DType::F32).unwrap().remove(0).data;
+                let scores = record((&model, &Patch::default()), inputs(), &sites, false, DType::F32)
+                    .unwrap()
+                    .remove(0)
+                    .data;
                 let score = scores.iter::<f64>().nth((head * 7 + query) * 7 + key).unwrap();
                 assert!(
                     (found.score - score).abs() < 1e-5 * score.abs().max(1.0),

@@ -14,7 +14,7 @@ fn config(position: PositionScheme) -> ModelConfig {
 }
 
 fn prompt(tokens: &[u32]) -> Prompt {
-    Prompt { tokens: tokens.to_vec(), source: None }
+    Prompt { tokens: tokens.to_vec(), ..Prompt::default() }
 }
 
 fn continued(model: &Model<NdArray>, prompt: &Prompt, options: &Options) -> Result<Vec<Continuation>> {
@@ -31,7 +31,7 @@ fn kv_cache_leaves_generated_tokens_unchanged() {
     for config in configs {
         let model = model(&config);
         let source = (config.architecture == Architecture::EncoderDecoder).then(|| vec![5, 8, 2]);
-        let prompt = Prompt { tokens: vec![3, 1, 4], source };
+        let prompt = Prompt { tokens: vec![3, 1, 4], source, ..Prompt::default() };
         let options = Options { max_new: 29, samples: 2, alternatives: Some(3), ..Options::default() };
         for sampling in [Sampling::default(), Sampling::GREEDY] {
             let options = Options { sampling, ..options.clone() };
@@ -172,7 +172,7 @@ fn invalid_prompts_and_options_are_rejected() {
     let answers = ModelConfig { architecture: Architecture::EncoderDecoder, ..ModelConfig::default() };
     let answers = model(&answers);
     let answer = |source: &[u32]| {
-        let prompt = Prompt { tokens: vec![1], source: Some(source.to_vec()) };
+        let prompt = Prompt { tokens: vec![1], source: Some(source.to_vec()), ..Prompt::default() };
         continued(&answers, &prompt, &Options { max_new: 3, ..Options::default() })
     };
     assert!(answer(&[1; 5]).is_ok());

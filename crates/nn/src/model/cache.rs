@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::{Decoder, Inputs, Model, Source, check_tokens};
 use crate::attention::{KeyValueCache, Memory};
-use crate::hooks::NoHooks;
+use crate::hooks::{Hooks, NoHooks};
 use crate::{Error, Result, error::ensure};
 
 /// The keys and values of each layer of a model, for the positions read.
@@ -50,11 +50,27 @@ impl<B: Backend> Model<B> {
     /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if the batch
     /// size differs from earlier calls. Also if the cache was created by a model with different layers.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
+        self.read_hooked(tokens, cache, &mut NoHooks)
+    }
+
+    /// Like [`Self::read`], with hooks that read or replace activations of the new tokens.
+    ///
+    /// # Shapes
+    /// Same as [`Self::read`].
+    ///
+    /// # Errors
+    /// Same as [`Self::read`]. Hooks on queries, keys or values of heads that share keys are an error.
+    pub fn read_hooked(
+        &self,
+        tokens: Tensor<B, 2, Int>,
+        cache: &mut ModelCache<B>,
+        hooks: &mut dyn Hooks<B>,
+    ) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
         check_tokens("tokens are", tokens.dims())?;
         self.check_cache(cache)?;
         let inputs = Inputs::tokens(tokens);
-        let x = self.hidden_states(inputs, &cache.memories, Some(&mut cache.layers), &mut NoHooks)?;
+        let x = self.hidden_states(inputs, &cache.memories, Some(&mut cache.layers), hooks)?;
         Ok(self.logits(x.narrow(1, time - 1, 1)).squeeze_dim(1))
     }
 

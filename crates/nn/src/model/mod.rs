@@ -32,7 +32,7 @@ use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::display::display_variant;
-use crate::hooks::{Hooks, NoHooks};
+use crate::hooks::{Hooks, NoHooks, Patch};
 use crate::position::DocumentPositions;
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
@@ -172,10 +172,25 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// Same as [`Self::check`].
     pub fn forward_with_maps(&self, inputs: Inputs<B>) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
+        self.patched_with_maps(inputs, &Patch::default())
+    }
+
+    /// Like [`Self::forward_with_maps`], with activations replaced by a patch.
+    ///
+    /// # Shapes
+    /// Same as [`Self::forward_with_maps`].
+    ///
+    /// # Errors
+    /// Same as [`Self::check`].
+    pub fn patched_with_maps(
+        &self,
+        inputs: Inputs<B>,
+        patch: &Patch,
+    ) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let [_, time] = inputs.tokens.dims();
         let masks = self.masks(&inputs);
         let mut maps = AttentionMaps::default();
-        let logits = self.forward_hooked(inputs, &mut maps)?;
+        let logits = self.forward_hooked(inputs, &mut patch.hooks(0, &mut maps))?;
         maps.visible = masks.iter().map(|mask| mask.visible_keys(time, time)).collect();
         Ok((logits, maps))
     }
