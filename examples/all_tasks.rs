@@ -10,7 +10,7 @@ use std::path::Path;
 
 use causal_attention::analysis::circuit::{Component, Edge, HeadInput};
 use causal_attention::backend;
-use causal_attention::cli::explain;
+use causal_attention::cli::explain::{self, ExplainOptions};
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::{say, warn};
@@ -110,7 +110,8 @@ fn all() -> Result<()> {
 
 /// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
-    let found = backend::choose(None, None).and_then(|device| explain::of_run(run, config, &device, false));
+    let found = backend::choose(None, None)
+        .and_then(|device| explain::of_run(run, config, &device, &ExplainOptions::default()));
     let with_circuit = found.ok().filter(|found| found.gain.no_circuit.is_none());
     let Some(found) = with_circuit else { return format!("| `{task}` | - | - | - |") };
     let component = |component: &Component| match component.head {

@@ -1,5 +1,7 @@
 //! `explain`: the circuit of a run's model.
 
+mod neurons;
+
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -10,15 +12,16 @@ use super::prompt;
 use super::question::QuestionArgs;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    Explanation, ExplanationContext, Question, QuestionPrompt, affordable_samples, check_memory, explain,
-    explainable, repeated_sequences, tuned_lens_skip_reason, unigram,
+    ContextSource, Explanation, ExplanationContext, NeuronSearch, Question, QuestionPrompt,
+    affordable_samples, check_memory, context_samples, explain, explainable, repeated_sequences,
+    tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
-use crate::model::{Architecture, NormPlacement};
+use crate::model::{Architecture, Decoder, NormPlacement};
 use crate::reporting::{circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
 use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
@@ -45,10 +48,8 @@ pub struct Args {
     pattern: Option<Pattern>,
     #[command(flatten)]
     question: QuestionArgs,
-    /// Proves that no smaller circuit exists at this tolerance, by evaluating all smaller sets of components: up to about a
-    /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
-    #[arg(long)]
-    certify: bool,
+    #[command(flatten)]
+    options: ExplainOptions,
     /// The folder for the results on your own input; an existing folder is replaced only if explain created it.
     /// [default: explain/ in the run folder]
     #[arg(long, value_name = "DIR", requires = "own", conflicts_with = "json")]
@@ -59,6 +60,28 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// Options of the search.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ExplainOptions {
+    /// Proves that no smaller circuit exists at this tolerance, by evaluating all smaller sets of components: up to about a
+    /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
+    #[arg(long)]
+    certify: bool,
+    /// The number of feed-forward neurons to report: those whose ablation matters most, with the tokens at which they are
+    /// most active; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_NEURONS)]
+    neurons: usize,
+}
+
+impl Default for ExplainOptions {
+    fn default() -> Self {
+        Self { certify: false, neurons: DEFAULT_NEURONS }
+    }
+}
+
+/// The number of neurons that are reported by default.
+const DEFAULT_NEURONS: usize = 8;
 
 /// A standard probe: random tokens, repeated once.
 #[derive(Debug, Clone, Copy)]
@@ -99,11 +122,11 @@ pub fn run(args: Args) -> Result<()> {
         }
         true => {
             let (subject, question) = given(&args, &config, &vocabulary)?;
-            let mut found = backend::run(&device, Explain(&folder, &config, &subject, args.certify))?;
+            let mut found = backend::run(&device, Explain(&folder, &config, &subject, &args.options))?;
             found.sentences.splice(..0, question);
             found
         }
-        false => of_run(&folder, &config, &device, args.certify)?,
+        false => of_run(&folder, &config, &device, &args.options)?,
     };
     if args.json {
         print_json(&found);
@@ -124,6 +147,7 @@ pub fn run(args: Args) -> Result<()> {
         }
     };
     found.sentences.iter().for_each(|sentence| say(sentence));
+    neurons::print(&found, &vocabulary);
     written.iter().for_each(|path| say(&path.display().to_string()));
     Ok(())
 }
@@ -146,11 +170,15 @@ pub(super) fn is_explainable(config: &Config) -> bool {
     config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
-/// Explains a run's best weights on sequences of its validation set. With `certifies`, all smaller circuits are evaluated.
-///
+/// Explains a run's best weights on sequences of its validation set. ///
 /// # Errors
 /// Returns an error if the data cannot be read, and the errors of [`explain`].
-pub fn of_run(folder: &RunFolder, config: &Config, device: &Device, certifies: bool) -> Result<Explanation> {
+pub fn of_run(
+    folder: &RunFolder,
+    config: &Config,
+    device: &Device,
+    options: &ExplainOptions,
+) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
             "the run `{}` was imported, so it lacks validation sequences; pass a text with --text TEXT",
@@ -165,7 +193,7 @@ pub fn of_run(folder: &RunFolder, config: &Config, device: &Device, certifies: b
             folder.path().display()
         )));
     }
-    backend::run(device, Explain(folder, config, &Subject::Validation(dataset), certifies))
+    backend::run(device, Explain(folder, config, &Subject::Validation(dataset), options))
 }
 
 /// Writes `circuit.json`.
@@ -202,13 +230,13 @@ enum Subject {
     Validation(Dataset),
 }
 
-struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, bool);
+struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, &'a ExplainOptions);
 
 impl Job for Explain<'_> {
     type Output = Explanation;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
-        let Self(folder, config, subject, certifies) = self;
+        let Self(folder, config, subject, &ExplainOptions { certify: certifies, neurons }) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explainable(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
@@ -252,6 +280,9 @@ impl Job for Explain<'_> {
         check_memory(decoder, &samples, backend::free_memory())?;
         let question = origin.question.clone();
         let mut found = explain(&model, &samples, ExplanationContext { certifies, ..origin }, &device)?;
+        let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
+        let search = NeuronSearch { count: neurons, contexts: &contexts, source };
+        found = found.with_neurons(&model, (&samples, &question), search, &device)?;
         if !matches!(subject, Subject::Validation(_)) {
             B::InnerBackend::seed(&device, seed);
             let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
@@ -263,6 +294,25 @@ impl Job for Explain<'_> {
         };
         Ok(found)
     }
+}
+
+/// Returns the sequences in which neurons are active: of the validation set, or stored with the run. For an imported model,
+/// they are those explained.
+fn contexts<B: Backend>(
+    subject: &Subject,
+    decoder: &Decoder<B>,
+    folder: &RunFolder,
+    vocab: usize,
+) -> Result<(ContextSource, Vec<Sample>)> {
+    if let Subject::Validation(Dataset { valid, .. }) = subject {
+        return Ok((ContextSource::ValidationSet, context_samples(decoder, valid)));
+    }
+    if !folder.samples().is_file() {
+        return Ok((ContextSource::Input, Vec::new()));
+    }
+    let samples = Sample::read(&folder.samples(), vocab)?;
+    let source = if samples.is_empty() { ContextSource::Input } else { ContextSource::StoredSequences };
+    Ok((source, samples))
 }
 
 /// Returns the number of tokens in each copy, and the sequences of the probe.

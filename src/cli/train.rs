@@ -233,10 +233,11 @@ fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Ex
     }
     let what = "finding the circuit; the run is saved, and Ctrl-C skips this";
     let _waiting = Waiting::new(control.progress, what);
-    let found = explain::of_run(folder, config, &control.device, false).and_then(|found| {
-        explain::save(folder, &found)?;
-        Ok(found)
-    });
+    let found = explain::of_run(folder, config, &control.device, &explain::ExplainOptions::default())
+        .and_then(|found| {
+            explain::save(folder, &found)?;
+            Ok(found)
+        });
     let print_warning = |error: &Error| {
         warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
     };

@@ -140,6 +140,15 @@ fn explain_finds_and_saves_the_circuit() {
         assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
         assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["ablated"].is_f64());
     }
+    let neurons = saved["neurons"].as_array().unwrap();
+    assert!(
+        neurons.len() == 8 && sentences.contains("it is most active in the validation set"),
+        "{neurons:?}"
+    );
+    let change =
+        |neuron: &Value| (neuron["ablated"].as_f64().unwrap() - saved["model"].as_f64().unwrap()).abs();
+    assert!(neurons.is_sorted_by(|a, b| change(a) >= change(b)) && change(&neurons[0]) > 0.0, "{neurons:?}");
+    assert!(neurons.iter().all(|it| (1..=5).contains(&it["contexts"].as_array().unwrap().len())));
 
     let given: Value = serde_json::from_str(&stdout_of(
         dir.path(),
@@ -153,6 +162,7 @@ fn explain_finds_and_saves_the_circuit() {
     let stored: Value =
         serde_json::from_slice(&fs::read(dir.path().join("run/explain/circuit.json")).unwrap()).unwrap();
     assert_eq!(stored, given);
+    assert_eq!(given["neuron_contexts"], "stored_sequences");
     let own = fs::read(dir.path().join("run/circuit.json")).unwrap();
     assert!(own == by_train, "explaining an input does not change the run's own circuit");
     let most_important = summary(&dir.path().join("run"))["heads_worth_most"].clone();

@@ -20,7 +20,7 @@ use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks};
 use crate::model::{Decoder, Inputs};
 
 /// The number of embeddings over which gradients are averaged, as in Hanna et al. (2024).
-const STEPS: usize = 5;
+pub(super) const STEPS: usize = 5;
 
 /// Returns an estimate of the change of the mean quantity when each component outside `ablated` is ablated too. The
 /// bench's model has no encoder.
@@ -78,7 +78,10 @@ fn gradients<B: Backend>(
 }
 
 /// Returns the mean of the bench's quantity over the targets that count, from logits `[batch, time, vocab]`.
-fn mean_quantity<B: Backend>(bench: &Bench<B>, logits: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 1> {
+pub(super) fn mean_quantity<B: Backend>(
+    bench: &Bench<B>,
+    logits: Tensor<Autodiff<B>, 3>,
+) -> Tensor<Autodiff<B>, 1> {
     let targets: Tensor<Autodiff<B>, 2, Int> = Tensor::from_inner(bench.batch.targets.clone());
     let at = |scores: &Tensor<Autodiff<B>, 3>, tokens: Tensor<Autodiff<B>, 2, Int>| {
         scores.clone().gather(2, tokens.unsqueeze_dim(2))

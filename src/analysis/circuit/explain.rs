@@ -8,6 +8,7 @@ use super::gain::{Gain, TOLERANCE, groups, interval};
 use super::kind::{cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
+use super::neurons::NeuronAnalysis;
 use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
 use super::question::Question;
@@ -104,6 +105,7 @@ pub fn explain<B: Backend>(
         sentences: Vec::new(),
         random_effects: None,
         repeated: repeated.map(|length| Repeated::new(&bench, &scores, length)),
+        neurons: NeuronAnalysis::default(),
         views: views(&bench, maps.as_deref(), &pairs, device)?,
         heads: HeadAnalysis {
             cross_heads: weights.cross.iter().map(Vec::len).sum(),

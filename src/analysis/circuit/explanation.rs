@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::gain::Baseline;
 use super::kind::HeadKind;
 use super::lens::{Attribution, Lens};
+use super::neurons::NeuronAnalysis;
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
@@ -84,6 +85,9 @@ pub struct Explanation {
     /// The heads that a repetition reveals; `None` for other sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
+    /// The neurons of the feed-forward layers that matter most.
+    #[serde(flatten)]
+    pub neurons: NeuronAnalysis,
     /// The effects of the components: their predictions by depth, contributions and patches.
     #[serde(flatten)]
     pub views: Views,

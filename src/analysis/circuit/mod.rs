@@ -18,6 +18,7 @@
 //! | `search` | the search for a circuit, by estimates and ablations |
 //! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
+//! | `neurons` | the neurons of feed-forward layers that matter most, and where they are active |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
 //! | `stored` | the result as read from a file, with checks |
@@ -33,6 +34,7 @@ mod gain;
 mod kind;
 mod lens;
 mod memory;
+mod neurons;
 mod pass;
 mod patching;
 mod question;
@@ -53,6 +55,7 @@ pub use gain::{Baseline, unigram};
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
+pub use neurons::{ContextSource, Neuron, NeuronAnalysis, NeuronContext, NeuronSearch, context_samples};
 pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};

@@ -13,6 +13,18 @@ use crate::model::Model;
 use crate::numbers::{counted, fixed};
 
 impl Explanation {
+    /// Returns the samples with the explained targets; other targets are padding.
+    pub(super) fn explained(&self, samples: &[Sample]) -> Vec<Sample> {
+        let mut samples = samples.to_vec();
+        if let [sample] = &mut samples[..] {
+            // Only some targets of a single sequence may have been explained.
+            let positions = &self.basis.positions;
+            let roles = sample.roles.iter_mut().enumerate();
+            roles.filter(|(at, _)| !positions.contains(at)).for_each(|(_, role)| *role = Role::Padding);
+        }
+        samples
+    }
+
     /// Adds the effects of the components of `random`, a model of the same architecture with random weights, on the same
     /// targets of `samples`. An explanation without a circuit is returned unchanged.
     ///
@@ -28,13 +40,7 @@ impl Explanation {
         if self.gain.no_circuit.is_some() {
             return Ok(self);
         }
-        let mut samples = samples.to_vec();
-        if let [sample] = &mut samples[..] {
-            // Only some targets of a single sequence may have been explained.
-            let positions = &self.basis.positions;
-            let roles = sample.roles.iter_mut().enumerate();
-            roles.filter(|(at, _)| !positions.contains(at)).for_each(|(_, role)| *role = Role::Padding);
-        }
+        let samples = self.explained(samples);
         let bench = Bench::new(explainable(random)?, &samples, question, device)?;
         let full = mean(&bench.values(bench.full.logits.clone()));
         let effects = RandomEffects {

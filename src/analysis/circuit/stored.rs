@@ -58,8 +58,10 @@ impl Explanation {
         let lenses =
             [Some(&self.views.lens), Some(&self.views.lens_after_attention), self.views.tuned_lens.as_ref()];
         let top = lenses.into_iter().flatten().flat_map(|lens| lens.top.iter().flatten().flatten());
-        let mut tokens =
-            self.basis.inputs.iter().chain(&self.basis.next).chain(pair).chain(top.map(|(token, _)| token));
+        let contexts = self.neurons.neurons.iter().flat_map(|neuron| &neuron.contexts);
+        let contexts = contexts.flat_map(|context| &context.tokens);
+        let first = self.basis.inputs.iter().chain(&self.basis.next).chain(pair);
+        let mut tokens = first.chain(top.map(|(token, _)| token)).chain(contexts);
         match tokens.all(|&token| (token as usize) < vocab) {
             true => Ok(()),
             false => Err(Error::file(
@@ -97,7 +99,7 @@ impl Explanation {
         ]
     }
 
-    fn checks_of_circuit(&self) -> [Condition; 6] {
+    fn checks_of_circuit(&self) -> [Condition; 7] {
         let layers = self.heads.weights.len();
         let has_head =
             |layer: usize, head: usize| self.heads.weights.get(layer).is_some_and(|it| head < it.len());
@@ -125,6 +127,10 @@ impl Explanation {
         let is_loss = gain.quantity == Quantity::Loss;
         [
             (self.components.iter().all(is_component), "`components` contains a component outside the model"),
+            (
+                self.neurons.neurons.iter().all(|it| it.layer < layers),
+                "`neurons` contains a layer outside the model",
+            ),
             (is_consistent && !has_leftovers, "`components` and `no_circuit` contradict each other"),
             (has_gain, "`baseline` is not worse than `model`"),
             (has_shares, "`faithfulness` or `complement_share` does not match the other numbers"),

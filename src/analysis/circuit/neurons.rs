@@ -1,0 +1,378 @@
+//! The neurons of the feed-forward layers that matter most to the explained quantity, and the tokens at which they are
+//! most active.
+//!
+//! If the activation `a` of a neuron is replaced by `r`, the quantity `q` changes by about the sum over positions of
+//! `(r - a) · dq/da`. The gradients are averaged as in `estimates`. The neurons with the largest estimates are then
+//! ablated one by one, as components are: `r` is the mean, or the activation on the corrupted sequence.
+
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, Module};
+use burn::tensor::{Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use super::bench::{Bench, components, mean};
+use super::estimates::{STEPS, mean_quantity};
+use super::explanation::Explanation;
+use super::pass::{Site, explainable};
+use super::question::Question;
+use crate::Result;
+use crate::analysis::Sample;
+use crate::analysis::view::floats;
+use crate::data::Sequences;
+use crate::evaluation::DeviceBatch;
+use crate::hooks::{HookPoint, HookSite, Hooks, NoHooks, Stack};
+use crate::model::{Decoder, Inputs, Model, Source};
+
+/// The number of neurons that are ablated for each reported one.
+const ABLATED_PER_REPORTED: usize = 2;
+/// The maximum number of contexts of a neuron.
+const MAX_CONTEXTS: usize = 5;
+/// The maximum number of tokens in a context.
+const CONTEXT_LENGTH: usize = 6;
+/// The maximum number of tokens that are searched for contexts.
+const MAX_SEARCHED_TOKENS: usize = 1 << 16;
+/// The maximum number of floating-point operations of this search.
+const MAX_OPERATIONS: usize = 200_000_000_000;
+/// The number of tokens of a batch in this search.
+const BATCH_TOKENS: usize = 2_048;
+
+/// A neuron of a feed-forward layer: a column of its hidden activation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Neuron {
+    /// The layer, counted from 0.
+    pub layer: usize,
+    /// The index of the neuron in the layer, counted from 0.
+    pub neuron: usize,
+    /// The estimated change of the quantity when only this neuron is ablated.
+    pub estimated: f64,
+    /// The quantity of the full model with only this neuron ablated.
+    pub ablated: f64,
+    /// The tokens at which the neuron is most active, in descending order of the magnitude of its activation.
+    pub contexts: Vec<NeuronContext>,
+}
+
+/// A token at which a neuron is active, with the tokens before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeuronContext {
+    /// The tokens; the neuron is active at the last one.
+    pub tokens: Vec<u32>,
+    /// The activation of the neuron, after the activation function.
+    pub activation: f64,
+}
+
+/// The origin of the contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextSource {
+    /// The validation set.
+    ValidationSet,
+    /// The validation sequences stored with the run.
+    StoredSequences,
+    /// The explained input itself.
+    Input,
+}
+
+/// The neurons that matter most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeuronAnalysis {
+    /// The neurons, the most important first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neurons: Vec<Neuron>,
+    /// The origin of the contexts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neuron_contexts: Option<ContextSource>,
+}
+
+/// A search for neurons.
+#[derive(Debug, Clone, Copy)]
+pub struct NeuronSearch<'a> {
+    /// The number of neurons to report.
+    pub count: usize,
+    /// The sequences in which contexts are searched; those explained if empty.
+    pub contexts: &'a [Sample],
+    /// The origin of these sequences.
+    pub source: ContextSource,
+}
+
+/// Returns the sequences of a set in which contexts are searched: as many as computing time allows.
+pub fn context_samples<B: Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<Sample> {
+    // A pass has two operations per weight and token.
+    let tokens = (MAX_OPERATIONS / (2 * model.num_params()).max(1)).min(MAX_SEARCHED_TOKENS);
+    let length = Sample::max_length(components(model).count()).min(set.time());
+    let samples = Sample::first(set, (tokens / length.max(1)).max(2));
+    samples.into_iter().map(|sample| sample.truncated(length)).collect()
+}
+
+impl Explanation {
+    /// Adds the neurons that matter most to the explained targets of `samples`. An explanation without a circuit is
+    /// returned unchanged.
+    ///
+    /// # Errors
+    /// Same as [`explain`](super::explain).
+    pub fn with_neurons<B: Backend>(
+        mut self,
+        model: &Model<B>,
+        (samples, question): (&[Sample], &Question),
+        search: NeuronSearch,
+        device: &B::Device,
+    ) -> Result<Self> {
+        if self.gain.no_circuit.is_some() || search.count == 0 {
+            return Ok(self);
+        }
+        let samples = self.explained(samples);
+        let bench = Bench::new(explainable(model)?, &samples, question, device)?;
+        let neurons = most_important(&bench, (&samples, question), search.count, device)?;
+        let contexts = if search.contexts.is_empty() { &samples } else { search.contexts };
+        let neurons = with_contexts(bench.model, neurons, contexts, device)?;
+        self.neurons = NeuronAnalysis { neurons, neuron_contexts: Some(search.source) };
+        Ok(self)
+    }
+}
+
+/// Returns the neurons whose ablation changes the mean quantity most, without contexts.
+fn most_important<B: Backend>(
+    bench: &Bench<B>,
+    (samples, question): (&[Sample], &Question),
+    count: usize,
+    device: &B::Device,
+) -> Result<Vec<Neuron>> {
+    let mut recorder = HiddenRecorder(Vec::new());
+    run(bench.model, bench.batch.inputs.clone(), &mut recorder)?;
+    let hidden = recorder.0;
+    let replacements = match question.corrupted.is_empty() {
+        true => hidden.iter().map(|activation| bench.mean(activation.clone())).collect(),
+        false => {
+            let replaced = samples.iter().zip(&question.corrupted);
+            let corrupted =
+                replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() });
+            let batch = Sample::batch_of(&corrupted.collect::<Vec<_>>());
+            let mut recorder = HiddenRecorder(Vec::new());
+            run(bench.model, DeviceBatch::new(&batch, device).inputs, &mut recorder)?;
+            recorder.0
+        }
+    };
+    let changes = replacements.iter().zip(hidden).map(|(new, old)| new.clone().expand(old.shape()) - old);
+    let mut estimates = estimates(bench, &changes.collect::<Vec<_>>())?;
+    estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+    estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
+    let full = mean(&bench.values(bench.full.logits.clone()));
+    let neuron = |([layer, neuron], estimated): ([usize; 2], f64)| {
+        let mut ablation = NeuronAblation { layer, neuron, replacement: &replacements[layer] };
+        let logits = run(bench.model, bench.batch.inputs.clone(), &mut ablation)?;
+        let ablated = mean(&bench.values(logits));
+        Ok(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() })
+    };
+    let mut neurons = estimates.into_iter().map(neuron).collect::<Result<Vec<_>>>()?;
+    let change = |it: &Neuron| (it.ablated - full).abs();
+    neurons.sort_by(|a, b| change(b).total_cmp(&change(a)));
+    neurons.truncate(count);
+    Ok(neurons)
+}
+
+/// Returns layer and index of each neuron, with the estimated change of the mean quantity when its activation changes by
+/// `changes`, `[layer]` of `[batch, time, d_inner]`.
+fn estimates<B: Backend>(bench: &Bench<B>, changes: &[Tensor<B, 3>]) -> Result<Vec<([usize; 2], f64)>> {
+    let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
+    let clean = bench.full.at(Site::Embedding);
+    let other = match &bench.corrupted {
+        Some(corrupted) => corrupted.at(Site::Embedding),
+        None => bench.mean(clean.clone()).expand(clean.shape()),
+    };
+    let inputs = &bench.batch.inputs;
+    let source = inputs.source.as_ref();
+    let inputs = Inputs {
+        tokens: Tensor::from_inner(inputs.tokens.clone()),
+        source: source.map(|source| Source {
+            tokens: Tensor::from_inner(source.tokens.clone()),
+            lengths: source.lengths.clone(),
+        }),
+        documents: inputs.documents.clone(),
+    };
+    let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
+    for step in 0..STEPS {
+        let share = (step as f64 + 0.5) / STEPS as f64;
+        let embedding = clean.clone() + (other.clone() - clean.clone()) * share;
+        let mut probe = GradientProbe { embedding, zeros: Vec::new() };
+        let gradients = mean_quantity(bench, run(&model, inputs.clone(), &mut probe)?).backward();
+        for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {
+            let Some(gradient) = zeros.grad(&gradients) else { continue };
+            let effects = floats((gradient * change.clone()).sum_dims(&[0, 1]));
+            sums.iter_mut().zip(effects).for_each(|(sum, effect)| *sum += f64::from(effect) / STEPS as f64);
+        }
+    }
+    let of_layer = |(layer, sums): (usize, Vec<f64>)| {
+        sums.into_iter().enumerate().map(move |(neuron, sum)| ([layer, neuron], sum))
+    };
+    Ok(sums.into_iter().enumerate().flat_map(of_layer).collect())
+}
+
+/// Adds to each neuron the contexts in which it is most active in `samples`. Equal contexts count once.
+fn with_contexts<B: Backend>(
+    model: &Decoder<B>,
+    mut neurons: Vec<Neuron>,
+    samples: &[Sample],
+    device: &B::Device,
+) -> Result<Vec<Neuron>> {
+    let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(1);
+    for samples in samples.chunks((BATCH_TOKENS / longest).max(1)) {
+        let mut recorder = HiddenRecorder(Vec::new());
+        run(model, DeviceBatch::new(&Sample::batch_of(samples), device).inputs, &mut recorder)?;
+        for Neuron { layer, neuron, contexts, .. } in &mut neurons {
+            let [_, time, _] = recorder.0[*layer].dims();
+            let activations = floats(recorder.0[*layer].clone().narrow(2, *neuron, 1));
+            for (sample, row) in samples.iter().zip(activations.chunks(time)) {
+                for (position, &activation) in row[..sample.inputs.len()].iter().enumerate() {
+                    keep(contexts, sample, position, activation.into());
+                }
+            }
+        }
+    }
+    Ok(neurons)
+}
+
+/// Adds the context of a position to the contexts of a neuron, if it is among those with the largest activations.
+fn keep(contexts: &mut Vec<NeuronContext>, sample: &Sample, position: usize, activation: f64) {
+    let is_larger = |it: &NeuronContext| it.activation.abs() >= activation.abs();
+    let rank = contexts.partition_point(is_larger);
+    if rank == MAX_CONTEXTS {
+        return;
+    }
+    let is_same_document =
+        |at: &usize| sample.documents.as_ref().is_none_or(|documents| documents[*at] == documents[position]);
+    let first = (position.saturating_sub(CONTEXT_LENGTH - 1)..position).find(is_same_document);
+    let tokens = sample.inputs[first.unwrap_or(position)..=position].to_vec();
+    if contexts[..rank].iter().any(|it| it.tokens == tokens) {
+        return;
+    }
+    contexts.retain(|it| it.tokens != tokens);
+    contexts.insert(rank, NeuronContext { tokens, activation });
+    contexts.truncate(MAX_CONTEXTS);
+}
+
+/// Runs a decoder with hooks, and returns its logits.
+fn run<B: Backend>(model: &Decoder<B>, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
+    let memories = model.project_memory(inputs.source.clone(), &mut NoHooks)?;
+    Ok(model.logits(model.hidden_states(inputs, &memories, None, hooks)?))
+}
+
+/// Returns true for the hidden activation of a feed-forward layer of the decoder.
+fn is_hidden(site: HookSite) -> bool {
+    site.stack == Stack::Decoder && site.point == HookPoint::FeedForwardHidden
+}
+
+/// Records the hidden activations of the feed-forward layers, one per layer.
+struct HiddenRecorder<B: Backend>(Vec<Tensor<B, 3>>);
+
+impl<B: Backend> Hooks<B> for HiddenRecorder<B> {
+    fn wants(&self, site: HookSite) -> bool {
+        is_hidden(site)
+    }
+
+    fn hook(&mut self, _site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.0.push(activation.clone());
+        activation
+    }
+}
+
+/// Replaces the embedding, and adds zeros, at which gradients are taken, to the hidden activations.
+struct GradientProbe<B: Backend> {
+    embedding: Tensor<B, 3>,
+    zeros: Vec<Tensor<Autodiff<B>, 3>>,
+}
+
+impl<B: Backend> Hooks<Autodiff<B>> for GradientProbe<B> {
+    fn wants(&self, site: HookSite) -> bool {
+        is_hidden(site) || site.stack == Stack::Decoder && site.point == HookPoint::Embedding
+    }
+
+    fn hook(&mut self, site: HookSite, activation: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 3> {
+        if site.point == HookPoint::Embedding {
+            return Tensor::from_inner(self.embedding.clone());
+        }
+        let zeros = Tensor::zeros(activation.shape(), &activation.device()).require_grad();
+        self.zeros.push(zeros.clone());
+        activation + zeros
+    }
+}
+
+/// Replaces the activation of one neuron.
+struct NeuronAblation<'a, B: Backend> {
+    layer: usize,
+    neuron: usize,
+    /// The replacements of all neurons of the layer, `[batch, time, d_inner]`; axes of size 1 are broadcast.
+    replacement: &'a Tensor<B, 3>,
+}
+
+impl<B: Backend> Hooks<B> for NeuronAblation<'_, B> {
+    fn wants(&self, site: HookSite) -> bool {
+        is_hidden(site) && site.layer == self.layer
+    }
+
+    fn hook(&mut self, _site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, time, _] = activation.dims();
+        let new = self.replacement.clone().narrow(2, self.neuron, 1).expand([batch, time, 1]);
+        activation.slice_assign([0..batch, 0..time, self.neuron..self.neuron + 1], new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::analysis::circuit::testing::noisy_model;
+    use crate::model::{ModelConfig, Sizes};
+
+    #[test]
+    fn the_strongest_neuron_is_found_and_ablated_exactly() {
+        let device = Default::default();
+        let config = ModelConfig { d_model: 20, heads: 5, layers: 3, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 11, context: 8, source_context: None };
+        let Model::Decoder(mut model) = noisy_model(&config, sizes, 0.1) else {
+            panic!("the config specifies a decoder")
+        };
+        let scale_row = |model: &mut Decoder<NdArray>, factor: f32| {
+            let down = &mut model.blocks[1].feed_forward.down;
+            let row = down.weight.val().slice([7..8, 0..20]);
+            let scaled = row.clone() * factor;
+            down.weight = down.weight.clone().map(|weight| weight.slice_assign([7..8, 0..20], scaled));
+            row
+        };
+        scale_row(&mut model, 40.0);
+        let sample = Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6]);
+        let (samples, question) = (std::slice::from_ref(&sample), Question::default());
+        let bench = Bench::new(&model, samples, &question, &device).unwrap();
+        let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap();
+        let neurons = with_contexts(&model, neurons, samples, &device).unwrap();
+        assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
+        // The same ablation by weights: the row is zero, and the bias adds the mean.
+        let mut recorder = HiddenRecorder(Vec::new());
+        run(&model, bench.batch.inputs.clone(), &mut recorder).unwrap();
+        let activations = floats(recorder.0[1].clone().narrow(2, 7, 1));
+        let mut ablated = model.clone();
+        let row = scale_row(&mut ablated, 0.0);
+        let added = row.squeeze_dim::<1>(0) * (activations.iter().sum::<f32>() / 8.0);
+        let down = &mut ablated.blocks[1].feed_forward.down;
+        down.bias = down.bias.take().map(|bias| bias.map(|bias| bias + added));
+        let logits = run(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
+        let expected = mean(&bench.values(logits));
+        assert!((neurons[0].ablated - expected).abs() < 1e-4, "{} {expected}", neurons[0].ablated);
+        let full = mean(&bench.values(bench.full.logits.clone()));
+        assert!((neurons[0].estimated - (expected - full)).abs() < 0.5 * (expected - full).abs());
+        let top = &neurons[0].contexts[0];
+        let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();
+        assert_eq!(top.activation as f32, *largest.1);
+        assert_eq!(top.tokens, sample.inputs[largest.0.saturating_sub(5)..=largest.0]);
+    }
+
+    #[test]
+    fn contexts_are_distinct_and_within_a_document() {
+        let sample = Sample { documents: Some(vec![0, 0, 1, 1]), ..Sample::of_inputs(vec![3, 1, 3, 1]) };
+        let mut contexts = Vec::new();
+        for (position, activation) in [2.0, 1.0, -3.0, 0.5].into_iter().enumerate() {
+            keep(&mut contexts, &sample, position, activation);
+        }
+        let found: Vec<_> = contexts.iter().map(|it| (&it.tokens[..], it.activation)).collect();
+        assert_eq!(found, [(&[3][..], -3.0), (&[3, 1], 1.0)]);
+    }
+}

@@ -1,0 +1,47 @@
+//! The neurons of an explanation, as a table.
+
+use crate::analysis::circuit::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
+use crate::data::Vocabulary;
+use crate::error::excerpt;
+use crate::numbers::{fixed, signed};
+use crate::terminal::say;
+
+/// The number of contexts that the table shows for each neuron.
+const MAX_SHOWN: usize = 3;
+/// The maximum number of characters of a context in the table.
+const MAX_WIDTH: usize = 40;
+
+/// Prints the neurons, if there are any.
+pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
+    let NeuronAnalysis { neurons, neuron_contexts } = &explanation.neurons;
+    let (Some(source), false) = (neuron_contexts, neurons.is_empty()) else { return };
+    let gain = &explanation.gain;
+    let place = match source {
+        ContextSource::ValidationSet => "in the validation set",
+        ContextSource::StoredSequences => "in the stored validation sequences",
+        ContextSource::Input => "in the explained input, as the model has no validation set",
+    };
+    say(&format!(
+        "Neurons that matter most (layer.mlp.neuron): the change of the {} when each is {}, and the tokens at the end of which it is most active {place}, with its activation:",
+        gain.quantity.name(),
+        gain.ablation.participle(),
+    ));
+    let names: Vec<String> = neurons.iter().map(|it| format!("{}.mlp.{}", it.layer, it.neuron)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    for (name, Neuron { ablated, contexts, .. }) in names.iter().zip(neurons) {
+        let shown = contexts.iter().take(MAX_SHOWN).map(|context| shown(context, vocabulary));
+        let contexts: Vec<String> = shown.collect();
+        let change = signed(ablated - gain.model, 4).replace('-', "−");
+        say(&format!("  {name:<width$}  {change}  {}", contexts.join("  ")));
+    }
+}
+
+/// Formats a context as the end of its text that fits into the table, with the activation.
+fn shown(NeuronContext { tokens, activation }: &NeuronContext, vocabulary: &Vocabulary) -> String {
+    let texts = (0..tokens.len()).map(|first| (first, vocabulary.decode(&tokens[first..])));
+    let fits =
+        |(first, text): &(usize, String)| text.chars().count() <= MAX_WIDTH || first + 1 == tokens.len();
+    let (first, text) = texts.into_iter().find(fits).unwrap_or_default();
+    let start = if first > 0 { "…" } else { "" };
+    format!("`{start}{}` {}", excerpt(&text, MAX_WIDTH), fixed(*activation, 2))
+}
