@@ -5,12 +5,14 @@ use causal_attention_report::color::{color, diverging};
 use causal_attention_report::token_matrix::TokenMatrix;
 use causal_attention_report::{Interval, Picture, patching, round_up};
 
-use crate::analysis::circuit::{Component, Edge, Explanation, HeadInput, Patching, Quantity};
+use crate::analysis::circuit::{Attribution, Component, Edge, Explanation, HeadInput, Patching, Quantity};
 use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed};
 
 /// The maximum number of positions shown.
 const MAX_POSITIONS: usize = 128;
+/// The maximum number of parts of a logit shown, so that each row has room for its name.
+const MAX_PARTS: usize = 72;
 
 /// Draws the explanation found for `run`.
 pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
@@ -52,9 +54,10 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
 }
 
 fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
-    let rows = found.views.attribution.iter().rev();
-    let rows: Vec<_> =
-        rows.map(|it| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.as_slice())).collect();
+    let (kept, others) = largest_parts(&found.views.attribution);
+    let row = |it: &Attribution| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.clone());
+    let rows: Vec<_> = kept.into_iter().rev().map(row).chain(others.as_ref().map(row)).collect();
+    let rows: Vec<_> = rows.iter().map(|(name, values)| (name.clone(), values.as_slice())).collect();
     let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
     let largest = round_up(shown.fold(0.0, |largest: f64, it| largest.max(it.abs())));
     let note = match found.gain.quantity {
@@ -70,6 +73,26 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     let scale = ("logit", Interval { start: -largest, end: largest });
     let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging };
     attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)
+}
+
+/// Returns the parts with the largest means, as many as a picture has room to name, and the sum of the others.
+fn largest_parts(all: &[Attribution]) -> (Vec<&Attribution>, Option<Attribution>) {
+    if all.len() <= MAX_PARTS {
+        return (all.iter().collect(), None);
+    }
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|&a, &b| all[b].mean.abs().total_cmp(&all[a].mean.abs()));
+    let mut others = order.split_off(MAX_PARTS - 1);
+    order.sort_unstable();
+    others.sort_unstable();
+    let positions = all.iter().map(|it| it.first.len()).min().unwrap_or(0);
+    let sum = |at: usize| others.iter().map(|&part| all[part].first[at]).sum();
+    let sum = Attribution {
+        part: format!("{} smaller ones, summed:", others.len()),
+        mean: others.iter().map(|&part| all[part].mean).sum(),
+        first: (0..positions).map(sum).collect(),
+    };
+    (order.into_iter().map(|part| &all[part]).collect(), Some(sum))
 }
 
 fn circuit(found: &Explanation) -> Circuit {

@@ -11,6 +11,9 @@ use crate::numbers::{counted, signed};
 /// The size of a box, and the vertical space between layers.
 const BOX_SIZE: (f64, f64) = (190.0, 58.0);
 const LAYER_GAP: f64 = 84.0;
+/// The smallest such space, for circuits with many layers, and the height that they aim at.
+const MIN_LAYER_GAP: f64 = 30.0;
+const AIMED_HEIGHT: f64 = 1_800.0;
 /// The maximum number of boxes in a row, and the space between the rows of a layer.
 const MAX_BOXES_PER_ROW: usize = 8;
 const ROW_GAP: f64 = 8.0;
@@ -148,6 +151,7 @@ impl Circuit {
         let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
         let pitch = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
         let (width, height) = (BOX_SIZE.0.min(pitch - 12.0), BOX_SIZE.1);
+        let gap = (AIMED_HEIGHT / levels.len().max(1) as f64 - height).clamp(MIN_LAYER_GAP, LAYER_GAP);
         let (mut levels_of_boxes, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
@@ -159,11 +163,11 @@ impl Circuit {
             };
             let boxes = components.into_iter().enumerate().map(|(index, component)| (component, area(index)));
             let boxes: Vec<_> = boxes.collect();
-            top = boxes[boxes.len() - 1].1.bottom() + LAYER_GAP;
+            top = boxes[boxes.len() - 1].1.bottom() + gap;
             levels_of_boxes.push(boxes);
         }
         levels_of_boxes.reverse();
-        (levels_of_boxes, top - LAYER_GAP + MARGIN)
+        (levels_of_boxes, top - gap + MARGIN)
     }
 
     /// Returns the size of a change of the quantity as a fraction of the gain.
