@@ -102,8 +102,10 @@ fn metadata(
         ("causal_attention.ids".to_string(), json!(sample.inputs).to_string()),
         ("causal_attention.run".to_string(), folder.name()),
     ];
-    let options = args.interventions.options();
-    entries.extend(options.map(|options| ("causal_attention.interventions".to_string(), options)));
+    let options = [args.interventions.options(), args.patch.options()].concat();
+    if !options.is_empty() {
+        entries.push(("causal_attention.interventions".to_string(), options.join(" ")));
+    }
     if let Some(source) = &sample.source {
         entries.push(("causal_attention.source_tokens".to_string(), json!(names(source)).to_string()));
         entries.push(("causal_attention.source_ids".to_string(), json!(source).to_string()));

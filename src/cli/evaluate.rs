@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use self::scored::{Scored, ScoredTargets};
 use super::input::{self, OpenedRun, RunArgs};
-use super::interventions::InterventionArgs;
+use super::interventions::{InterventionArgs, named};
 use crate::backend::{Job, MemoryEstimate};
 use crate::config::{Config, differing, sets};
 use crate::data::{Dataset, Sequences, Source};
@@ -62,8 +62,8 @@ pub struct Args {
 struct EvaluateReport {
     split: Scored,
     /// The options that alter the model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    interventions: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    interventions: Vec<String>,
     /// The number of targets in the file; `None` for generated sequences.
     targets_in_file: Option<usize>,
     #[serde(flatten)]
@@ -178,7 +178,7 @@ fn evaluate_run(args: &Args, run: &OpenedRun) -> Result<()> {
         true => print_json(&report),
         false => print(folder, config, &report, trained),
     }
-    let name = args.interventions.named(folder.name());
+    let name = named(folder.name(), &report.interventions);
     args.out.iter().try_for_each(|out| lengths::draw(&name, &report.lengths, trained, out, args.json))
 }
 

@@ -9,7 +9,7 @@ use causal_attention_report::{PictureFormat, Style};
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
-use super::interventions::InterventionArgs;
+use super::interventions::{InterventionArgs, named};
 use super::patch::{PatchArgs, PatchSource};
 use super::pictures::picture_format;
 use crate::analysis::interventions::ResidualWriter;
@@ -61,7 +61,7 @@ pub struct Args {
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
     /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "patch_from"])]
+        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
     why: Option<why::Asked>,
 }
 
@@ -164,16 +164,18 @@ pub fn run(args: Args) -> Result<()> {
     }
     let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
-    let name = args.interventions.named(folder.name());
+    let options = [args.interventions.options(), args.patch.options()].concat();
+    let name = named(folder.name(), &options);
     let head = args.head.or(config.analysis.head);
     let initial = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.model = Some(match args.interventions.options() {
-        Some(options) => {
+    page.model = Some(match options.is_empty() {
+        false => {
+            let options = options.join(" ");
             Err(format!("This page does not include the model, because it is altered: {options}."))
         }
-        None => live_model(&folder.best_weights()?, &vocabulary, &[initial])?,
+        true => live_model(&folder.best_weights()?, &vocabulary, &[initial])?,
     });
     let written = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;

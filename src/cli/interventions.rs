@@ -37,16 +37,8 @@ pub struct InterventionArgs {
 pub type Means = Vec<(ResidualWriter, Vec<f32>)>;
 
 impl InterventionArgs {
-    /// Returns the name of the run, with the options if there are any, for pictures of the altered model.
-    pub fn named(&self, run: String) -> String {
-        match self.options() {
-            Some(options) => format!("{run} ({options})"),
-            None => run,
-        }
-    }
-
-    /// Returns the options as they are written on the command line; `None` without interventions.
-    pub fn options(&self) -> Option<String> {
+    /// Returns the options as they are written on the command line.
+    pub fn options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if !self.ablate.is_empty() {
             let zero = if self.zero { " --zero" } else { "" };
@@ -56,7 +48,7 @@ impl InterventionArgs {
             options.push(format!("--scale {}", self.scale.join(",")));
         }
         options.extend(self.steer.iter().map(|steering| format!("--steer {steering}")));
-        (!options.is_empty()).then(|| options.join(" "))
+        options
     }
 
     /// Returns the model with the interventions, and prints what they are.
@@ -161,6 +153,11 @@ impl InterventionArgs {
         );
         Ok((Some(means(model, &samples, ablated, device)?), how))
     }
+}
+
+/// Returns the name of a run, with the options that alter its model if there are any.
+pub fn named(run: String, options: &[String]) -> String {
+    if options.is_empty() { run } else { format!("{run} ({})", options.join(" ")) }
 }
 
 fn are(count: usize) -> String {

@@ -32,6 +32,7 @@ pub struct PatchArgs {
 /// The sites that match a pattern, and their replaced positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchPoint {
+    text: String,
     pattern: String,
     positions: Positions,
 }
@@ -47,7 +48,7 @@ enum Positions {
 }
 
 /// Parses `SITE@POSITION`, `SITE@FIRST-LAST`, `SITE@*` or `SITE@POSITION=SOURCE`.
-fn parse(text: &str) -> Result<PatchPoint, String> {
+fn parse(written: &str) -> Result<PatchPoint, String> {
     let place = |text: &str| if text == "last" { Some(-1) } else { text.parse::<i64>().ok() };
     let range = |text: &str| {
         let (first, last) = text.split_once('-')?;
@@ -61,9 +62,13 @@ fn parse(text: &str) -> Result<PatchPoint, String> {
             None => range(text).map(|(first, last)| Positions::Range(first, last)),
         },
     };
-    let point = text.rsplit_once('@').filter(|(pattern, _)| !pattern.is_empty());
+    let point = written.rsplit_once('@').filter(|(pattern, _)| !pattern.is_empty());
     let point = point.and_then(|(pattern, text)| {
-        Some(PatchPoint { pattern: pattern.to_string(), positions: positions(text)? })
+        Some(PatchPoint {
+            text: written.to_string(),
+            pattern: pattern.to_string(),
+            positions: positions(text)?,
+        })
     });
     point.ok_or_else(|| "write SITE@POSITION, such as resid_post.1@last, mlp.0.out@3 or mlp.*.out@2-5".into())
 }
@@ -106,6 +111,12 @@ pub struct PatchSource<'a> {
 }
 
 impl PatchArgs {
+    /// Returns the options as they are written on the command line.
+    pub fn options(&self) -> Vec<String> {
+        let text = self.patch_from.iter().map(|text| format!("--patch-from {text:?}"));
+        text.chain(self.at.iter().map(|point| format!("--at {}", point.text))).collect()
+    }
+
     /// Returns the other text, as encoded by `read`.
     ///
     /// # Errors
@@ -157,7 +168,7 @@ impl PatchSource<'_> {
         let named: Shapes = all.iter().map(|it| (it.site.to_string(), it.shape(source_time, 0))).collect();
         let (mut positions, mut chosen) = (BTreeMap::<HookSite, Vec<_>>::new(), BTreeSet::new());
         let mut described = Vec::new();
-        for PatchPoint { pattern, positions: wanted } in self.points {
+        for PatchPoint { pattern, positions: wanted, .. } in self.points {
             let found = matching("--at", pattern, &named)?;
             let pairs = wanted.pairs(time, source_time)?;
             for site in found.iter().map(|&index| all[index].site) {
