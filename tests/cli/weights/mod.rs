@@ -1,7 +1,7 @@
 //! Export and import of weights.
 
 mod declared;
-mod peers;
+pub(crate) mod peers;
 mod tokenizers;
 mod transformers;
 

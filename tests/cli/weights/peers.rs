@@ -13,7 +13,7 @@ pub(super) fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
 }
 
 /// Runs a peer script; returns false if the peer is not installed.
-pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
+pub(crate) fn peer(script: &str, arguments: &[&str]) -> bool {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script);
     let Ok(output) = Command::new(&python).arg(script).args(arguments).output() else {
@@ -29,14 +29,14 @@ pub(super) fn peer(script: &str, arguments: &[&str]) -> bool {
 }
 
 /// The expected values that transformers computed for a model, stored next to its files.
-pub(super) struct Expected(Vec<u8>);
+pub(crate) struct Expected(Vec<u8>);
 
 impl Expected {
-    pub(super) fn read(folder: &Path) -> Self {
+    pub(crate) fn read(folder: &Path) -> Self {
         Self(fs::read(folder.join("expected.safetensors")).unwrap())
     }
 
-    pub(super) fn numbers(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+    pub(crate) fn numbers(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
         let file = SafeTensors::deserialize(&self.0).unwrap();
         let view = file.tensor(name).unwrap();
         let numbers = view.data().as_chunks().0.iter().map(|&bytes| match view.dtype() {
