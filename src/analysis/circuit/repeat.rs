@@ -64,6 +64,8 @@ pub struct HeadOfKind {
 pub struct Repeated {
     /// The number of tokens in each copy.
     pub length: usize,
+    /// The tokens of each sequence, without the last token of the second copy, which is only a target.
+    pub sequences: Vec<Vec<u32>>,
     /// The mean loss on the targets in the first copy, in nats.
     pub first_copy: f64,
     /// The mean loss on the targets in the second copy after its first token, in nats.
@@ -103,8 +105,11 @@ impl Repeated {
             found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
             heads.extend(found.into_iter().take(MAX_HEADS));
         }
+        let tokens = bench.batch.inputs.tokens.to_data();
+        let tokens: Vec<u32> = tokens.iter::<i64>().map(|token| token as u32).collect();
         Self {
             length,
+            sequences: tokens.chunks(time).map(<[u32]>::to_vec).collect(),
             first_copy: of(&|index| index % time + length < time),
             second_copy: of(&is_second),
             heads,

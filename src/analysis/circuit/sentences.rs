@@ -79,7 +79,7 @@ fn describe_circuit(explanation: &Explanation) -> String {
 }
 
 /// Formats the losses on both copies, and the heads of each kind.
-fn describe_repeated(Repeated { length, first_copy, second_copy, heads }: &Repeated) -> Vec<String> {
+fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &Repeated) -> Vec<String> {
     let [first, second] = [*first_copy, *second_copy].map(rounded);
     let mut sentences = vec![format!(
         "Random tokens, repeated after {length}: the loss is {first} nats on the first copy and {second} nats on the second."

@@ -121,6 +121,7 @@ fn repeated_tokens_reveal_the_induction_head() {
     let origin = ExplanationContext { repeated: Some(5), ..ExplanationContext::default() };
     let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
     let repeated = found.repeated.as_ref().unwrap();
+    assert!(repeated.sequences.iter().eq(samples.iter().map(|sample| &sample.inputs)));
     assert!(repeated.second_copy < repeated.first_copy - 1.0, "{repeated:?}");
     let of = |kind| repeated.heads.iter().find(|head| head.kind == kind).map(|head| (head.layer, head.head));
     assert_eq!((of(HeadKind::Induction), of(HeadKind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
