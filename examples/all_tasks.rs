@@ -111,7 +111,7 @@ fn all() -> Result<()> {
 /// Returns the circuit of a run as a table row, with `-` in its cells if the task has nothing to learn.
 fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     let found = backend::choose(None, None)
-        .and_then(|device| explain::of_run(run, config, &device, &ExplainOptions::default()));
+        .and_then(|device| explain::of_run(run, config, &device, Default::default()));
     let with_circuit = found.ok().filter(|found| found.gain.no_circuit.is_none());
     let Some(found) = with_circuit else { return format!("| `{task}` | - | - | - |") };
     let component = |component: &Component| match component.head {
@@ -121,13 +121,18 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
         }
         None => format!("feed-forward {}", component.layer),
     };
+    let end = |(layer, head): (usize, Option<usize>)| match head {
+        Some(head) => format!("{layer}.{head}"),
+        None => format!("feed-forward {layer}"),
+    };
     let connection = |Edge { from, to, input, .. }: &Edge| {
         let by = match input {
-            HeadInput::Query => "queries",
-            HeadInput::Key => "keys",
-            HeadInput::Value => "values",
+            Some(HeadInput::Query) => " via queries",
+            Some(HeadInput::Key) => " via keys",
+            Some(HeadInput::Value) => " via values",
+            None => "",
         };
-        format!("{}.{} → {}.{} via {by}", from[0], from[1], to[0], to[1])
+        format!("{} → {}{by}", end(*from), end(*to))
     };
     let entries: Vec<String> =
         found.components.iter().map(component).chain(found.edges.iter().map(connection)).collect();

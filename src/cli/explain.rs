@@ -1,18 +1,22 @@
 //! `explain`: the circuit of a run's model.
 
 mod neurons;
+mod watch;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use causal_attention_report::Style;
 
+use self::watch::ExplanationWatch;
 use super::input::{self, OpenedRun, RunArgs};
-use super::prompt;
 use super::question::QuestionArgs;
+use super::scale::positive;
+use super::{prompt, signals};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    ContextSource, Explanation, ExplanationContext, NeuronSearch, Question, QuestionPrompt,
+    ContextSource, Explanation, ExplanationContext, NeuronSearch, Question, QuestionPrompt, Stage, Watch,
     affordable_samples, check_memory, context_samples, explain, explainable, repeated_sequences,
     tuned_lens_skip_reason, unigram,
 };
@@ -62,7 +66,7 @@ pub struct Args {
 }
 
 /// Options of the search.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub struct ExplainOptions {
     /// Proves that no smaller circuit exists at this tolerance, by evaluating all smaller sets of components: up to about a
     /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
@@ -72,11 +76,14 @@ pub struct ExplainOptions {
     /// most active; 0 for none.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_NEURONS)]
     neurons: usize,
+    /// Ends the search after about this time, and reports what is known: stages that ended early are named.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    budget: Option<f64>,
 }
 
 impl Default for ExplainOptions {
     fn default() -> Self {
-        Self { certify: false, neurons: DEFAULT_NEURONS }
+        Self { certify: false, neurons: DEFAULT_NEURONS, budget: None }
     }
 }
 
@@ -106,7 +113,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args) -> Result<ExitCode> {
     let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
@@ -115,45 +122,77 @@ pub fn run(args: Args) -> Result<()> {
     if is_given && !args.json {
         check_output(&out, "explain")?;
     }
-    let found = match is_given {
-        true if config.model.architecture == Architecture::EncoderDecoder => {
-            let problem = "an encoder-decoder is explained only on its validation set; omit your own input";
-            return Err(Error::Input(problem.into()));
+    let subject = is_given.then(|| given(&args, &config, &vocabulary)).transpose()?;
+    let watch = ExplanationWatch::new(args.json, args.options.budget)?;
+    let search = Search { options: args.options, watch: Some(&watch) };
+    let found = match subject {
+        Some((subject, question)) => {
+            let found = backend::run(&device, Explain(&folder, &config, &subject, search));
+            found.map(|mut found| {
+                found.sentences.splice(..0, question);
+                found
+            })
         }
-        true => {
-            let (subject, question) = given(&args, &config, &vocabulary)?;
-            let mut found = backend::run(&device, Explain(&folder, &config, &subject, &args.options))?;
-            found.sentences.splice(..0, question);
-            found
-        }
-        false => of_run(&folder, &config, &device, &args.options)?,
+        None => of_run(&folder, &config, &device, search),
     };
+    let signal = watch.finish();
+    let found = found?;
     if args.json {
         print_json(&found);
-        return Ok(());
+        return Ok(exit_code(signal));
     }
-    let pictures = circuit_pictures(&folder.name(), &found, &vocabulary);
-    let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
-    let written = match is_given {
-        // The run's own circuit is found on its validation set, so it is not overwritten.
-        true => write_output(&out, "explain", |folder| {
-            write_atomically(&folder.join("circuit.json"), &json_of(&found))?;
-            draw(folder)
-        })?,
-        false => {
-            save(&folder, &found)?;
-            folder.remove_circuit_pictures()?;
-            draw(&folder.plots())?
-        }
-    };
     found.sentences.iter().for_each(|sentence| say(sentence));
     neurons::print(&found, &vocabulary);
-    written.iter().for_each(|path| say(&path.display().to_string()));
-    Ok(())
+    // An interrupted search does not replace a complete one.
+    if signal.is_none() {
+        let written = write(&found, (&folder, &vocabulary), is_given.then_some(out.as_path()))?;
+        written.iter().for_each(|path| say(&path.display().to_string()));
+    }
+    Ok(exit_code(signal))
+}
+
+fn exit_code(signal: Option<usize>) -> ExitCode {
+    signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::exit_code(signal)))
+}
+
+/// Writes `circuit.json` and the pictures to the folder `out` for the user's own input, otherwise to the run folder.
+/// Returns the paths of the written files.
+fn write(
+    found: &Explanation,
+    (folder, vocabulary): (&RunFolder, &Vocabulary),
+    out: Option<&Path>,
+) -> Result<Vec<PathBuf>> {
+    let pictures = circuit_pictures(&folder.name(), found, vocabulary);
+    let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
+    match out {
+        // The run's own circuit is found on its validation set, so it is not overwritten.
+        Some(out) => write_output(out, "explain", |folder| {
+            write_atomically(&folder.join("circuit.json"), &json_of(found))?;
+            draw(folder)
+        }),
+        None => {
+            save(folder, found)?;
+            folder.remove_circuit_pictures()?;
+            draw(&folder.plots())
+        }
+    }
+}
+
+/// The options of a search for a circuit, and the watch that follows it and may end it early.
+#[derive(Clone, Copy, Default)]
+pub struct Search<'a> {
+    /// The options.
+    pub options: ExplainOptions,
+    /// The watch.
+    pub watch: Option<&'a dyn Watch>,
 }
 
 /// Returns the user's own input, and the question about it as a sentence.
 fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subject, Option<String>)> {
+    if config.model.architecture == Architecture::EncoderDecoder {
+        let problem = "an encoder-decoder is explained only on its validation set; omit your own input";
+        return Err(Error::Input(problem.into()));
+    }
     if let Some(pattern) = args.pattern {
         return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
@@ -170,15 +209,11 @@ pub(super) fn is_explainable(config: &Config) -> bool {
     config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
 }
 
-/// Explains a run's best weights on sequences of its validation set. ///
+/// Explains a run's best weights on sequences of its validation set.
+///
 /// # Errors
 /// Returns an error if the data cannot be read, and the errors of [`explain`].
-pub fn of_run(
-    folder: &RunFolder,
-    config: &Config,
-    device: &Device,
-    options: &ExplainOptions,
-) -> Result<Explanation> {
+pub fn of_run(folder: &RunFolder, config: &Config, device: &Device, search: Search) -> Result<Explanation> {
     if folder.is_imported() {
         return Err(Error::Input(format!(
             "the run `{}` was imported, so it lacks validation sequences; pass a text with --text TEXT",
@@ -193,7 +228,7 @@ pub fn of_run(
             folder.path().display()
         )));
     }
-    backend::run(device, Explain(folder, config, &Subject::Validation(dataset), options))
+    backend::run(device, Explain(folder, config, &Subject::Validation(dataset), search))
 }
 
 /// Writes `circuit.json`.
@@ -230,13 +265,13 @@ enum Subject {
     Validation(Dataset),
 }
 
-struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, &'a ExplainOptions);
+struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, Search<'a>);
 
 impl Job for Explain<'_> {
     type Output = Explanation;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
-        let Self(folder, config, subject, &ExplainOptions { certify: certifies, neurons }) = self;
+        let Self(folder, config, subject, Search { options, watch }) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explainable(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
@@ -279,14 +314,20 @@ impl Job for Explain<'_> {
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let question = origin.question.clone();
-        let mut found = explain(&model, &samples, ExplanationContext { certifies, ..origin }, &device)?;
+        let context = ExplanationContext { certifies: options.certify, watch, ..origin };
+        let mut found = explain(&model, &samples, context, &device)?;
         let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
-        let search = NeuronSearch { count: neurons, contexts: &contexts, source };
+        let search = NeuronSearch { count: options.neurons, contexts: &contexts, source };
         found = found.with_neurons(&model, (&samples, &question), search, &device)?;
         if !matches!(subject, Subject::Validation(_)) {
-            B::InnerBackend::seed(&device, seed);
-            let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
-            found = found.with_random_effects(&random, &samples, &question, &device)?;
+            found = match watch.is_some_and(|watch| watch.ends(Stage::RandomWeights)) {
+                true => found.without_random_effects(),
+                false => {
+                    B::InnerBackend::seed(&device, seed);
+                    let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
+                    found.with_random_effects(&random, &samples, &question, &device)?
+                }
+            };
         }
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),

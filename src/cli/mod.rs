@@ -228,7 +228,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Config(args) => config::run(&args)?,
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
-        Command::Explain(args) => explain::run(args)?,
+        Command::Explain(args) => return explain::run(args),
         Command::Export(args) => export::run(args)?,
         Command::Import(args) => import::run(args)?,
         Command::Completions(args) => completions::run(args),

@@ -64,7 +64,8 @@ fn powers(text: &str) -> Result<Powers, &'static str> {
     if powers.is_empty() { Err("contains no power of two; use e.g. 2..1024") } else { Ok(Powers(powers)) }
 }
 
-fn positive(text: &str) -> Result<f64, &'static str> {
+/// Parses a positive number.
+pub(super) fn positive(text: &str) -> Result<f64, &'static str> {
     non_negative(text).ok().filter(|&number| number > 0.0).ok_or("must be a positive number")
 }
 

@@ -15,8 +15,12 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, signal_hook::consts::SIGHUP];
 #[cfg(not(unix))]
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// Installs the signal handlers. Until work is deferred, a signal ends the program immediately.
-pub fn watch() -> Result<StopSignal> {
+/// The acknowledgement of a signal that saves a run.
+pub const SAVING: &str = "\nnotice: interrupted; saving after this step; a second signal exits immediately\n";
+
+/// Installs the signal handlers. Until work is deferred, a signal ends the program immediately. The first deferred signal
+/// is acknowledged with a `notice`.
+pub fn watch(notice: &'static str) -> Result<StopSignal> {
     // One flag for all signals: the second signal may differ from the first.
     let received = StopSignal::without_unsaved_work();
     for signal in SIGNALS.into_iter().filter(|&signal| !outlives(signal)) {
@@ -26,7 +30,7 @@ pub fn watch() -> Result<StopSignal> {
                 low_level::exit(exit_code(number).into());
             }
             if !is_silent() {
-                acknowledge();
+                acknowledge(notice);
             }
         };
         // SAFETY: exchanging numbers, writing to a descriptor and exiting are allowed in a signal handler.
@@ -37,14 +41,13 @@ pub fn watch() -> Result<StopSignal> {
 }
 
 /// Acknowledges the signal, because a step may take a long time.
-fn acknowledge() {
+#[cfg_attr(not(unix), expect(unused_variables))]
+fn acknowledge(notice: &'static str) {
+    // SAFETY: the bytes are static, and a failed write is ignored.
     #[cfg(unix)]
-    {
-        const NOTICE: &[u8] =
-            b"\nnotice: interrupted; saving after this step; a second signal exits immediately\n";
-        // SAFETY: the bytes are static, and a failed write is ignored.
-        unsafe { libc::write(libc::STDERR_FILENO, NOTICE.as_ptr().cast(), NOTICE.len()) };
-    }
+    unsafe {
+        libc::write(libc::STDERR_FILENO, notice.as_ptr().cast(), notice.len())
+    };
 }
 
 /// Returns true for SIGHUP if the parent process ignores it, as `nohup` does, so that the program outlives the

@@ -140,7 +140,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let progress = ProgressKind::chosen(args.progress, args.json)?;
     let control = Control {
         progress,
-        signal: signals::watch()?,
+        signal: signals::watch(signals::SAVING)?,
         device: device.clone(),
         until: args.until,
         workers: workers.clone(),
@@ -233,11 +233,10 @@ fn explained(outcome: &Outcome, config: &Config, control: &Control) -> Option<Ex
     }
     let what = "finding the circuit; the run is saved, and Ctrl-C skips this";
     let _waiting = Waiting::new(control.progress, what);
-    let found = explain::of_run(folder, config, &control.device, &explain::ExplainOptions::default())
-        .and_then(|found| {
-            explain::save(folder, &found)?;
-            Ok(found)
-        });
+    let found = explain::of_run(folder, config, &control.device, Default::default()).and_then(|found| {
+        explain::save(folder, &found)?;
+        Ok(found)
+    });
     let print_warning = |error: &Error| {
         warn(&format!("warning: the run is saved, but not explained: {error}; try `explain {run}`"));
     };

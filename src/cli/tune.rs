@@ -154,7 +154,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     if workers.count() > 1 {
         workers.agree(Identity::new(config, dataset.fingerprint(), device))?.check(workers)?;
     }
-    let signal = signals::watch()?;
+    let signal = signals::watch(signals::SAVING)?;
     if !workers.is_first() {
         signal.defer();
         return serve(workers, &TrialCommand::current()?, &signal).map(|()| ExitCode::SUCCESS);

@@ -96,27 +96,31 @@ fn largest_parts(all: &[Attribution]) -> (Vec<&Attribution>, Option<Attribution>
 }
 
 fn circuit(found: &Explanation) -> Circuit {
-    let head = |[layer, head]: [usize; 2], is_cross: bool| {
-        (layer, if is_cross { ComponentId::CrossHead(head) } else { ComponentId::Head(head) })
+    let id = |head: Option<usize>, is_cross: bool| match head {
+        Some(head) if is_cross => ComponentId::CrossHead(head),
+        Some(head) => ComponentId::Head(head),
+        None => ComponentId::FeedForward,
     };
     let component = |it: &Component| plain::Component {
         layer: it.layer,
-        id: it.head.map_or(ComponentId::FeedForward, |number| head([it.layer, number], it.cross).1),
+        id: id(it.head, it.cross),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
         change: it.ablated - found.gain.model,
         is_harmful: found.gain.quantity.is_worse(found.gain.model, it.ablated),
     };
     let edge = |it: &Edge| plain::Edge {
-        from: head(it.from, it.from_cross),
-        to: head(it.to, it.to_cross),
+        from: (it.from.0, id(it.from.1, it.from_cross)),
+        to: (it.to.0, id(it.to.1, it.to_cross)),
         input: match it.input {
-            HeadInput::Query => plain::HeadInput::Query,
-            HeadInput::Key => plain::HeadInput::Key,
-            HeadInput::Value => plain::HeadInput::Value,
+            Some(HeadInput::Query) => plain::ComponentInput::Query,
+            Some(HeadInput::Key) => plain::ComponentInput::Key,
+            Some(HeadInput::Value) => plain::ComponentInput::Value,
+            None => plain::ComponentInput::FeedForward,
         },
         change: it.ablated - found.gain.model,
     };
     Circuit {
+        unconfirmed: found.circuit_components() - found.components.len(),
         components: found.components.iter().map(component).collect(),
         edges: found.edges.iter().map(edge).collect(),
         model_components: found.model_components(),

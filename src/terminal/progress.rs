@@ -40,6 +40,15 @@ impl ProgressKind {
         }
     }
 
+    /// Returns the kind for a command whose result goes to standard output. With JSON output no lines are printed, because
+    /// its errors use standard error too.
+    pub fn next_to_result(json: bool) -> Self {
+        match Self::automatic() {
+            Self::Plain if json => Self::None,
+            kind => kind,
+        }
+    }
+
     /// Returns a bar on a terminal, plain lines elsewhere, and none in quiet mode.
     pub fn automatic() -> Self {
         match std::io::stderr().is_terminal() {
@@ -75,14 +84,9 @@ pub struct PieceProgress {
 }
 
 impl PieceProgress {
-    /// Starts the progress over `total` units, such as "batches". With JSON output no lines are printed, because its
-    /// errors use standard error too.
+    /// Starts the progress over `total` units, such as "batches"; see [`ProgressKind::next_to_result`].
     pub fn new(json: bool, total: usize, unit: &'static str) -> Self {
-        let kind = match ProgressKind::automatic() {
-            ProgressKind::Plain if json => ProgressKind::None,
-            kind => kind,
-        };
-        Self::of(kind, total, unit)
+        Self::of(ProgressKind::next_to_result(json), total, unit)
     }
 
     /// Starts progress of this kind over `total` units.

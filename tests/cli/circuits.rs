@@ -1,10 +1,11 @@
 //! `explain`: the circuits that it finds, and its refusals.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use causal_attention::analysis::circuit::{Explanation, HeadInput, HeadKind};
+use causal_attention::analysis::circuit::{Edge, Explanation, HeadInput, HeadKind, Stage};
 use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -92,10 +93,11 @@ fn repeating_decoders_contain_an_induction_head() {
     assert!(shown[Score::Induction].unwrap() > 0.7, "the head is an induction head: {shown:?}");
     let circuit: Explanation = serde_json::from_slice(&read("circuit.json")).unwrap();
     let induction = circuit.components.iter().find(|part| part.kinds.contains(&HeadKind::Induction));
-    let reader = induction.and_then(|part| Some([part.layer, part.head?]));
-    let by_key = circuit.edges.iter().find(|edge| Some(edge.to) == reader && edge.input == HeadInput::Key);
+    let reader = induction.map(|part| (part.layer, part.head));
+    let is_by_key = |edge: &&Edge| edge.from.1.is_some() && edge.input == Some(HeadInput::Key);
+    let by_key = circuit.edges.iter().filter(is_by_key).find(|edge| Some(edge.to) == reader);
     let from = by_key.unwrap_or_else(|| panic!("{:?}", circuit.sentences)).from;
-    assert_eq!((reader.unwrap()[0], from[0]), (1, 0), "{:?}", circuit.sentences);
+    assert_eq!((reader.unwrap().0, from.0), (1, 0), "{:?}", circuit.sentences);
     let history = String::from_utf8(read("head_scores.csv")).unwrap();
     assert!(history.lines().count() > 8 * 12, "the scores during training are recorded");
 }
@@ -229,4 +231,41 @@ fn unexplainable_inputs_are_refused_in_one_line() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.lines().count() == 1 && stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn an_ended_search_reports_what_is_known() {
+    let dir = TempDir::new().unwrap();
+    // 16 components, so that evaluating all smaller circuits takes long.
+    let sets = [
+        "data.task=arithmetic",
+        "training.steps=120",
+        "training.learning_rate=1e-2",
+        "model.heads=7",
+        "model.d_model=56",
+    ];
+    let run = small_run(dir.path(), &[&sets[..], &["analysis.circuit=false"]].concat(), "run");
+    let cut = |options: &[&str]| {
+        let printed = stdout_of(dir.path(), &[&["explain", "run", "--json"], options].concat());
+        let found: Explanation = serde_json::from_str(&printed).unwrap();
+        (found.components.len(), found.cut.map(|cut| cut.stages))
+    };
+    let (none, stages) = cut(&["--budget", "1e-6"]);
+    assert!(none == 0 && stages.unwrap().contains(&Stage::Components));
+    let (some, stages) = cut(&["--budget", "1e6"]);
+    assert!(some > 0 && stages.is_none());
+
+    let mut command = program(dir.path());
+    command.args(["explain", "run", "--certify"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("sets of components evaluated")), "there is progress");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let notice = lines.find(|line| line.contains("notice")).unwrap();
+    assert_eq!(notice, "notice: interrupted; printing what is known; a second signal exits immediately");
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    let printed = text(&ended.stdout);
+    assert!(printed.contains("The search ended early, so a smaller circuit may exist"), "{printed}");
+    assert!(!run.join("circuit.json").exists(), "an interrupted search writes no files");
 }

@@ -79,6 +79,6 @@ fn recall_uses_a_copying_head_with_key_composition() {
     let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
     let found = explain("recall", &sets);
     assert!(first_head_has_kind(&found, 1, HeadKind::Copying), "{:?}", found.sentences);
-    let by_key = found.edges.iter().any(|edge| edge.input == HeadInput::Key && edge.to[0] == 1);
+    let by_key = found.edges.iter().any(|edge| edge.input == Some(HeadInput::Key) && edge.to.0 == 1);
     assert!(by_key, "{:?}", found.sentences);
 }

@@ -78,7 +78,9 @@ for (layer, head) in read:
     eigenvalues = torch.linalg.eigvals(circuit.double())
     check("copying", eigenvalues.sum().real / eigenvalues.abs().sum(), weights["copying"])
 
-for edge in explained["edges"]:
+# A feed-forward layer has no head.
+between_heads = [edge for edge in explained["edges"] if None not in edge["from"] + edge["to"]]
+for edge in between_heads:
     (start, end), sender = (tuple(edge["from"]), tuple(edge["to"])), ov(tuple(edge["from"]))
     reader = {"query": qk(end), "key": qk(end).T, "value": ov(end)}[edge["input"]]
     check(f"composition {edge}", (sender @ reader).norm() / sender.norm() / reader.norm(), edge["composition"])
@@ -109,12 +111,18 @@ def as_in(cache, head=None):
 
 for edge in explained["edges"]:
     (layer, head), (to, reader) = edge["from"], edge["to"]
-    hooks = [(f"blocks.{layer}.attn.hook_z", averaged(head))]
-    hooks += [(f"blocks.{at}.attn.hook_z", as_in(cache, slice(None))) for at in layers if at > layer]
+    name = f"blocks.{layer}.attn.hook_z" if head is not None else f"blocks.{layer}.hook_mlp_out"
+    mean = averaged(head) if head is not None else lambda value, hook: value.mean(1, keepdim=True).expand_as(value)
+    hooks = [(name, mean)]
+    hooks += [(f"blocks.{at}.attn.hook_z", as_in(cache, [other for other in heads if (at, other) != (layer, head)]))
+              for at in layers]
     with model.hooks(fwd_hooks=hooks):
         _, other = model.run_with_cache(tokens)
-    name = f"blocks.{to}.attn.hook_{edge['input'][0]}"
-    found = model.run_with_hooks(tokens, fwd_hooks=[(name, as_in(other, reader))])
+    if reader is None:
+        patch = (f"blocks.{to}.hook_mlp_out", lambda value, hook: other[hook.name])
+    else:
+        patch = (f"blocks.{to}.attn.hook_{edge['input'][0]}", as_in(other, reader))
+    found = model.run_with_hooks(tokens, fwd_hooks=[patch])
     check(f"path {edge}", loss(found), edge["ablated"])
 patching = explained["patching"]
 clean, corrupted = (torch.tensor([patching["pair"][which]]) for which in ("clean", "corrupted"))

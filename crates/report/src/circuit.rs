@@ -1,4 +1,4 @@
-//! `circuit`: the components of a circuit as boxes, and the connections between its heads as lines.
+//! `circuit`: the components of a circuit as boxes, and the connections between them as lines.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,10 @@ const TOP: f64 = HEADING + 40.0;
 pub struct Circuit {
     /// The components.
     pub components: Vec<Component>,
-    /// The connections between heads of the circuit.
+    /// The connections between components of the circuit.
     pub edges: Vec<Edge>,
+    /// The number of further components of the circuit, which were not ablated alone.
+    pub unconfirmed: usize,
     /// The number of components in the model (heads and feed-forward layers).
     pub model_components: usize,
     /// The gain: the difference between the model and the baseline.
@@ -71,46 +73,49 @@ pub enum ComponentId {
     FeedForward,
 }
 
-/// A connection between two heads, each given with its layer.
+/// A connection between two components, each given with its layer.
 #[derive(Debug, Clone)]
 pub struct Edge {
-    /// The head whose output is read.
+    /// The component whose output is read.
     pub from: (usize, ComponentId),
-    /// The head that reads this output.
+    /// The component that reads this output.
     pub to: (usize, ComponentId),
     /// The input through which the connection runs.
-    pub input: HeadInput,
+    pub input: ComponentInput,
     /// The change of the quantity when only this connection is ablated.
     pub change: f64,
 }
 
-/// An input of a head.
+/// An input of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeadInput {
+pub enum ComponentInput {
     /// The input of the queries.
     Query,
     /// The input of the keys.
     Key,
     /// The input of the values.
     Value,
+    /// The input of a feed-forward layer.
+    FeedForward,
 }
 
 /// The inputs from left to right, with their names and colours.
-const INPUTS: [(HeadInput, &str, RGBColor); 3] = [
-    (HeadInput::Query, "queries", BLUE),
-    (HeadInput::Key, "keys", VERMILION),
-    (HeadInput::Value, "values", GREEN),
+const INPUTS: [(ComponentInput, &str, RGBColor); 4] = [
+    (ComponentInput::Query, "queries", BLUE),
+    (ComponentInput::Key, "keys", VERMILION),
+    (ComponentInput::Value, "values", GREEN),
+    (ComponentInput::FeedForward, "feed-forward", MUTED),
 ];
 
 impl Circuit {
-    /// Draws the components and the connections between heads. Each layer with components is one level, or two levels
-    /// if it has cross-attention.
+    /// Draws the components and the connections between them. Each layer with components is one level, or several if its
+    /// components read each other.
     pub fn picture(&self, run: &str) -> Picture {
         let (levels, bottom) = self.levels();
         let note = format!(
             "{} of {} recover {:.0} % of the gain over {}; a number is the change of the {quantity} when only that \
              component is {}; the width of a line is the change of the {quantity} when only that connection is ablated",
-            self.components.len(),
+            self.components.len() + self.unconfirmed,
             counted(self.model_components, "component"),
             self.faithfulness * 100.0,
             self.baseline,
@@ -136,17 +141,26 @@ impl Circuit {
     }
 
     /// Returns the boxes of each level, first layer first, and the height of the picture. Cross-attention reads the
-    /// self-attention heads of the same layer, so a layer with cross-attention has a second level above the first.
+    /// self-attention heads of the same layer, and is on a level above them. So is a feed-forward layer that reads heads of
+    /// its layer.
     fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
         let has_cross = |layer: usize| {
             self.components
                 .iter()
                 .any(|other| other.layer == layer && matches!(other.id, ComponentId::CrossHead(_)))
         };
-        let mut levels = BTreeMap::<(usize, bool), Vec<&Component>>::new();
+        let has_inner_edge = |layer: usize| {
+            let to = (layer, ComponentId::FeedForward);
+            self.edges.iter().any(|edge| edge.from.0 == layer && edge.to == to)
+        };
+        let level = |&Component { layer, id, .. }: &Component| match id {
+            ComponentId::Head(_) => 0,
+            ComponentId::FeedForward if has_inner_edge(layer) => 2,
+            ComponentId::CrossHead(_) | ComponentId::FeedForward => usize::from(has_cross(layer)),
+        };
+        let mut levels = BTreeMap::<(usize, usize), Vec<&Component>>::new();
         for component in &self.components {
-            let is_upper = !matches!(component.id, ComponentId::Head(_)) && has_cross(component.layer);
-            levels.entry((component.layer, is_upper)).or_default().push(component);
+            levels.entry((component.layer, level(component))).or_default().push(component);
         }
         let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
         let pitch = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
@@ -182,7 +196,7 @@ impl Circuit {
         for (index, (input, _, color)) in INPUTS.into_iter().enumerate() {
             for edge in self.edges.iter().filter(|edge| edge.input == input) {
                 let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
-                let shift = (index as f64 - 1.0) * from.width / 4.0;
+                let shift = (index as f64 - 1.5) * from.width / 5.0;
                 let start: Coordinates = (from.center().0 + shift, from.top);
                 let end: Coordinates = (to.center().0 + shift, to.bottom());
                 let share = self.share(edge.change);

@@ -2,9 +2,10 @@
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-use super::pass::{Activations, Interventions, Site, run};
+use super::pass::{Activations, Interventions, Recorded, Replacements, Site, run};
 use super::question::{Quantity, Question};
-use super::weights::HeadInput;
+use super::variants::BasePass;
+use super::watch::{Unwatched, Watch};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::interventions::ResidualWriter;
@@ -60,6 +61,20 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// Selects positions of residual streams by their indices in `[batch * time]`, the same number for each of the `variants`.
+///
+/// # Shapes
+/// `stream` `[batch, time, d_model]`; the result is `[variants, positions, d_model]`.
+pub(super) fn select_positions<B: Backend>(
+    stream: Tensor<B, 3>,
+    indices: Tensor<B, 1, Int>,
+    variants: usize,
+) -> Tensor<B, 3> {
+    let ([rows, time, d_model], [count]) = (stream.dims(), indices.dims());
+    let selected = stream.reshape([rows * time, d_model]).select(0, indices);
+    selected.reshape([variants, count / variants, d_model])
+}
+
 /// A decoder and the sequences that it is explained on.
 pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
@@ -79,6 +94,8 @@ pub(super) struct Bench<'a, B: Backend> {
     counted: Vec<usize>,
     /// 1 for inputs and 0 for the padding after them, `[batch, time, 1]`.
     input_mask: Tensor<B, 3>,
+    /// Follows the search, and may end it early.
+    pub watch: &'a dyn Watch,
 }
 
 impl<'a, B: Backend> Bench<'a, B> {
@@ -124,6 +141,7 @@ impl<'a, B: Backend> Bench<'a, B> {
             against,
             counted,
             input_mask,
+            watch: &Unwatched,
         };
         let replacement = |site| match &bench.corrupted {
             Some(corrupted) => corrupted.at(site),
@@ -159,68 +177,100 @@ impl<'a, B: Backend> Bench<'a, B> {
         self.counted.iter().map(|&index| f64::from(losses[index])).collect()
     }
 
-    /// Returns the quantity at each target that counts.
-    pub fn values(&self, logits: Tensor<B, 3>) -> Vec<f64> {
-        match (&self.against, self.quantity) {
-            (Some(against), Quantity::LogitDifference) => {
-                let of =
-                    |tokens: &Tensor<B, 2, Int>| logits.clone().gather(2, tokens.clone().unsqueeze_dim(2));
-                let differences = floats(of(&self.batch.targets) - of(against));
-                self.counted.iter().map(|&index| f64::from(differences[index])).collect()
+    /// Returns the quantity at each target that counts, in a pass without variants.
+    pub fn values(&self, pass: &Activations<B>) -> Vec<f64> {
+        self.values_after(pass.at(Site::Logits)).concat()
+    }
+
+    /// Returns the replacements that ablate components.
+    pub fn ablation(&self, components: &[Site]) -> Replacements<B> {
+        components.iter().map(|&site| (site, self.replacement(site))).collect()
+    }
+
+    /// Returns the pass of the full model, to run variants of it.
+    pub fn full_pass(&self) -> BasePass<'_, B> {
+        self.full_pass_with(Interventions::default())
+    }
+
+    /// Returns the pass of the full model with all heads frozen. In a variant that ablates a component, the change
+    /// reaches a later component only through the residual stream and the feed-forward layers, as in the path patching of
+    /// Wang et al. (2022).
+    pub fn frozen_pass(&self) -> BasePass<'_, B> {
+        let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
+        let heads = self.replacements.iter().map(|(site, _)| *site).filter(is_head);
+        let frozen = |it: Interventions<B>, site| it.replace(site, self.full.at(site));
+        self.full_pass_with(heads.fold(Interventions::default(), frozen))
+    }
+
+    fn full_pass_with(&self, interventions: Interventions<B>) -> BasePass<'_, B> {
+        BasePass::of(self.model, &self.batch.inputs, &self.memories, (&self.full, interventions))
+    }
+
+    /// Returns the quantity at each target that counts in variants of a pass. Before each batch of variants, `goes_on` is
+    /// called with the number of finished variants; if it returns false, the remaining values are `None`.
+    pub fn values_of_variants(
+        &self,
+        base: &BasePass<B>,
+        variants: &[Replacements<B>],
+        mut goes_on: impl FnMut(usize) -> bool,
+    ) -> Result<Vec<Option<Vec<f64>>>> {
+        let (mut found, mut done) = (vec![None; variants.len()], 0);
+        for batch in base.batches(variants) {
+            if !goes_on(done) {
+                break;
             }
-            (_, Quantity::Loss) => self.losses(logits),
-            _ => self.losses(logits).into_iter().map(|loss| -loss).collect(),
+            let pass = base.run_batch(&batch, variants, Recorded::Nothing)?;
+            let values = self.values_after(pass.stream);
+            done += batch.numbers.len();
+            batch.numbers.into_iter().zip(values).for_each(|(number, values)| found[number] = Some(values));
         }
+        Ok(found)
     }
 
-    pub fn run(&self, interventions: &Interventions<B>) -> Result<Activations<B>> {
-        run(self.model, self.batch.inputs.clone(), &self.memories, interventions)
-    }
-
-    pub fn values_with(&self, interventions: &Interventions<B>) -> Result<Vec<f64>> {
-        Ok(self.values(self.run(interventions)?.logits))
-    }
-
-    pub fn ablations(&self, components: &[Site]) -> Interventions<B> {
-        let ablated = |interventions: Interventions<B>, &site: &Site| {
-            interventions.replace(site, self.replacement(site))
+    /// Returns the quantity at each target that counts, for each variant in a batch, from the residual stream after the
+    /// last block.
+    pub fn values_after(&self, stream: Tensor<B, 3>) -> Vec<Vec<f64>> {
+        let ([rows, ..], [batch, _]) = (stream.dims(), self.batch.targets.dims());
+        let variants = rows / batch;
+        let logits = self.model.logits(select_positions(stream, self.counted_indices(variants), variants));
+        let targets = self.counted_tokens(&self.batch.targets, variants);
+        let values = match (&self.against, self.quantity) {
+            (Some(against), Quantity::LogitDifference) => {
+                let of = |tokens: Tensor<B, 2, Int>| logits.clone().gather(2, tokens.unsqueeze_dim(2));
+                floats(of(targets) - of(self.counted_tokens(against, variants)))
+            }
+            (_, Quantity::Loss) => floats(ops::token_scores(logits, targets, None).losses),
+            _ => floats(-ops::token_scores(logits, targets, None).losses),
         };
-        components.iter().fold(Interventions::default(), ablated)
+        let of_variant = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect();
+        values.chunks(self.counted.len()).map(of_variant).collect()
+    }
+
+    /// Returns the indices of the targets that count in a batch of variants, `[variants * counted]`.
+    pub fn counted_indices(&self, variants: usize) -> Tensor<B, 1, Int> {
+        let [batch, time] = self.batch.targets.dims();
+        let of_variant =
+            |variant: usize| self.counted.iter().map(move |&index| (variant * batch * time + index) as i64);
+        let indices: Vec<i64> = (0..variants).flat_map(of_variant).collect();
+        Tensor::from_data(indices.as_slice(), &self.batch.targets.device())
+    }
+
+    /// Returns the tokens, of `[batch, time]`, at the targets that count in a batch of variants, `[variants, counted]`.
+    pub fn counted_tokens(&self, tokens: &Tensor<B, 2, Int>, variants: usize) -> Tensor<B, 2, Int> {
+        let [batch, time] = tokens.dims();
+        let counted = tokens.clone().reshape([batch * time]).select(0, self.counted_indices(1));
+        counted.reshape([1, self.counted.len()]).repeat_dim(0, variants)
     }
 
     /// Returns the mean quantity with the given components ablated.
     pub fn ablated(&self, components: &[Site]) -> Result<f64> {
-        Ok(mean(&self.values_with(&self.ablations(components))?))
+        let values = self.values_of_variants(&self.full_pass(), &[self.ablation(components)], |_| true)?;
+        Ok(values.into_iter().flatten().map(|values| mean(&values)).sum())
     }
 
-    /// Returns the logits with all components ablated.
-    pub fn all_ablated(&self) -> Result<Tensor<B, 3>> {
-        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
-        Ok(self.run(&self.ablations(&all))?.logits)
-    }
-
-    /// Runs the model with `from` ablated and all other heads frozen. The change then reaches a later head only through
-    /// the residual stream and the feed-forward layers, as in the path patching of Wang et al. (2022).
-    pub fn run_with_frozen_heads(&self, from: Site) -> Result<Activations<B>> {
-        let is_head = |site: &Site| matches!(site, Site::Head(..) | Site::Cross(..));
-        let heads = self.replacements.iter().map(|(site, _)| *site).filter(is_head);
-        let frozen = |it: Interventions<B>, site| it.replace(site, self.full.at(site));
-        let interventions =
-            heads.fold(Interventions::default(), frozen).replace(from, self.replacement(from));
-        self.run(&interventions)
-    }
-
-    /// Returns the mean quantity with the given inputs of the head `to` taken from the pass `other`.
-    pub fn with_inputs(&self, to: Site, inputs: &[HeadInput], other: &Activations<B>) -> Result<f64> {
-        let site = |input: &HeadInput| match (to, input) {
-            (Site::Cross(layer, head), _) => Site::CrossQuery(layer, head),
-            (Site::Head(layer, head), HeadInput::Query) => Site::Query(layer, head),
-            (Site::Head(layer, head), HeadInput::Key) => Site::Key(layer, head),
-            (Site::Head(layer, head), HeadInput::Value) => Site::Value(layer, head),
-            _ => unreachable!("paths connect heads"),
-        };
-        let patch = |it: Interventions<B>, site| it.replace(site, other.at(site));
-        Ok(mean(&self.values_with(&inputs.iter().map(site).fold(Interventions::default(), patch))?))
+    /// Returns the mean quantity with all components ablated.
+    pub fn all_ablated(&self) -> Result<f64> {
+        self.ablated(&self.replacements.iter().map(|(site, _)| *site).collect::<Vec<_>>())
     }
 
     /// Returns the variation of a head's weights between sequences: half the sum over the keys of the absolute

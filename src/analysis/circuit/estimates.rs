@@ -8,19 +8,22 @@
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
-use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use super::bench::Bench;
+use super::bench::{Bench, select_positions};
 use super::pass::Site;
 use super::question::Quantity;
+use super::variants::batched_variants;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks};
 use crate::model::{Decoder, Inputs};
+use crate::ops;
 
 /// The number of embeddings over which gradients are averaged, as in Hanna et al. (2024).
 pub(super) const STEPS: usize = 5;
+/// The number of embeddings for estimates that only order the further steps of a search.
+const ROUGH_STEPS: usize = 2;
 
 /// Returns an estimate of the change of the mean quantity when each component outside `ablated` is ablated too. The
 /// bench's model has no encoder.
@@ -28,90 +31,147 @@ pub(super) const STEPS: usize = 5;
 /// # Errors
 /// Same as [`run`](super::run).
 pub(super) fn estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
-    let steps = (0..STEPS).map(|step| (step as f64 + 0.5) / STEPS as f64).collect::<Vec<_>>();
-    estimates_at(bench, ablated, &steps)
+    estimates_at(bench, ablated, &shares::<STEPS>())
+}
+
+/// Returns cheaper [`estimates`], over fewer embeddings.
+///
+/// # Errors
+/// Same as [`run`](super::run).
+pub(super) fn rough_estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
+    estimates_at(bench, ablated, &shares::<ROUGH_STEPS>())
 }
 
 /// Returns the estimates from the gradients at the given shares of the way from the sequence's embeddings to the others.
 fn estimates_at<B: Backend>(bench: &Bench<B>, ablated: &[Site], shares: &[f64]) -> Result<Vec<(Site, f64)>> {
-    let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
-    let mut estimates: Vec<(Site, f64)> = bench.replacements.iter().map(|(site, _)| (*site, 0.0)).collect();
-    estimates.retain(|(site, _)| !ablated.contains(site));
-    for &share in shares {
-        let gradients = gradients(&model, bench, ablated, share)?;
-        for (site, estimate) in &mut estimates {
-            let Some(gradient) = gradients.iter().find_map(|layer| layer.of(*site)) else { continue };
-            let change = bench.replacement(*site) - bench.full.at(*site);
-            *estimate += f64::from(floats((gradient * change).sum())[0]) / shares.len() as f64;
-        }
-    }
-    Ok(estimates)
+    let gradients = Gradients::new(bench, ablated, shares, Probed::Outputs)?;
+    let estimate = |(site, replacement): &(Site, Tensor<B, 3>)| {
+        let gradient = gradients.at(*site)?;
+        let change = replacement.clone() - bench.full.at(*site);
+        Some((*site, f64::from(floats((gradient * change).sum())[0])))
+    };
+    let others = bench.replacements.iter().filter(|(site, _)| !ablated.contains(site));
+    Ok(others.filter_map(estimate).collect())
 }
 
-/// The gradients of the quantity at the outputs of the components at a hook, `[batch, heads, time, d_model]`.
-struct Gradients<B: Backend>(HookSite, Tensor<B, 4>);
+/// Returns the mean gradients at the queries, keys and values of all heads, and at the outputs of feed-forward layers.
+///
+/// # Errors
+/// Same as [`run`](super::run).
+pub(super) fn reader_gradients<B: Backend>(bench: &Bench<B>) -> Result<Gradients<B>> {
+    Gradients::new(bench, &[], &shares::<STEPS>(), Probed::Readers)
+}
+
+fn shares<const COUNT: usize>() -> [f64; COUNT] {
+    std::array::from_fn(|step| (step as f64 + 0.5) / COUNT as f64)
+}
+
+/// The activations at which gradients are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probed {
+    /// The outputs of heads and feed-forward layers.
+    Outputs,
+    /// The queries, keys and values of heads, and the outputs of feed-forward layers.
+    Readers,
+}
+
+/// The gradients of the mean quantity.
+pub(super) struct Gradients<B: Backend> {
+    /// The gradients at all heads of a hook, `[batch, heads, time, ..]`.
+    by_hook: Vec<(HookSite, Tensor<B, 4>)>,
+}
 
 impl<B: Backend> Gradients<B> {
-    /// Returns the gradient at a component, `[batch, time, d_model]`; `None` if it is at another hook.
-    fn of(&self, site: Site) -> Option<Tensor<B, 3>> {
-        let [_, count, ..] = self.1.dims();
-        let head = (0..count).find(|&head| Site::of(self.0, head) == Some(site))?;
-        Some(self.1.clone().narrow(1, head, 1).squeeze_dim(1))
+    /// Returns the mean gradients over the given shares of the way from the sequence's embeddings to the others.
+    fn new(bench: &Bench<B>, ablated: &[Site], shares: &[f64], probed: Probed) -> Result<Self> {
+        let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
+        let [rows, time] = bench.batch.targets.dims();
+        // Documents belong to single sequences.
+        let size = if bench.batch.inputs.documents.is_some() { 1 } else { batched_variants(rows, time) };
+        let mut by_hook = Vec::<(HookSite, Tensor<B, 4>)>::new();
+        for shares_of_pass in shares.chunks(size) {
+            let mut probe = Probe { bench, ablated, shares: shares_of_pass, probed, zeros: Vec::new() };
+            let inputs = &bench.batch.inputs;
+            let tokens = Tensor::from_inner(inputs.tokens.clone()).repeat_dim(0, shares_of_pass.len());
+            let inputs = Inputs { tokens, source: None, documents: inputs.documents.clone() };
+            let stream = model.hidden_states(inputs, &[], None, &mut probe)?;
+            let gradients = mean_quantity(bench, &model, stream).backward();
+            for (at, (hook, zeros)) in probe.zeros.into_iter().enumerate() {
+                let Some(gradient) = zeros.grad(&gradients) else { continue };
+                let [_, heads, time, width] = gradient.dims();
+                let of_shares = gradient.reshape([shares_of_pass.len(), rows * heads, time, width]);
+                let mean = of_shares.sum_dim(0).reshape([rows, heads, time, width]) / shares.len() as f64;
+                match by_hook.get_mut(at) {
+                    Some((_, sum)) => *sum = sum.clone() + mean,
+                    None => by_hook.push((hook, mean)),
+                }
+            }
+        }
+        Ok(Self { by_hook })
+    }
+
+    /// Returns the gradient at a site, `[batch, time, ..]`; `None` if there is none.
+    pub fn at(&self, site: Site) -> Option<Tensor<B, 3>> {
+        let (head, heads) = self.by_hook.iter().find_map(|(hook, heads)| {
+            let [_, count, ..] = heads.dims();
+            Some(((0..count).find(|&head| Site::of(*hook, head) == Some(site))?, heads))
+        })?;
+        Some(heads.clone().narrow(1, head, 1).squeeze_dim(1))
+    }
+
+    /// Returns the gradients at all heads of the layer of `site`, `[batch, heads, time, ..]`; `None` if there are none.
+    pub fn all_heads(&self, site: Site) -> Option<&Tensor<B, 4>> {
+        let found = self.by_hook.iter().find(|(hook, _)| Site::of(*hook, 0) == Some(site));
+        found.map(|(_, heads)| heads)
     }
 }
 
-fn gradients<B: Backend>(
-    model: &Decoder<Autodiff<B>>,
-    bench: &Bench<B>,
-    ablated: &[Site],
-    share: f64,
-) -> Result<Vec<Gradients<B>>> {
-    let mut probe = Probe { bench, ablated, share, zeros: Vec::new() };
-    let inputs = &bench.batch.inputs;
-    let tokens = Tensor::from_inner(inputs.tokens.clone());
-    let inputs = Inputs { tokens, source: None, documents: inputs.documents.clone() };
-    let stream = model.hidden_states(inputs, &[], None, &mut probe)?;
-    let gradients = mean_quantity(bench, model.logits(stream)).backward();
-    let of =
-        |(site, zeros): (HookSite, Tensor<Autodiff<B>, 4>)| Some(Gradients(site, zeros.grad(&gradients)?));
-    Ok(probe.zeros.into_iter().filter_map(of).collect())
-}
-
-/// Returns the mean of the bench's quantity over the targets that count, from logits `[batch, time, vocab]`.
+/// Returns the mean of the bench's quantity over the targets that count, from residual streams `[shares * batch, time,
+/// d_model]`, summed over the shares.
 pub(super) fn mean_quantity<B: Backend>(
     bench: &Bench<B>,
-    logits: Tensor<Autodiff<B>, 3>,
+    model: &Decoder<Autodiff<B>>,
+    stream: Tensor<Autodiff<B>, 3>,
 ) -> Tensor<Autodiff<B>, 1> {
-    let targets: Tensor<Autodiff<B>, 2, Int> = Tensor::from_inner(bench.batch.targets.clone());
-    let at = |scores: &Tensor<Autodiff<B>, 3>, tokens: Tensor<Autodiff<B>, 2, Int>| {
-        scores.clone().gather(2, tokens.unsqueeze_dim(2))
+    let [rows, ..] = stream.dims();
+    let shares = rows / bench.batch.targets.dims()[0];
+    let positions = Tensor::from_inner(bench.counted_indices(shares));
+    let logits = model.logits(select_positions(stream, positions, shares));
+    let targets = Tensor::from_inner(bench.counted_tokens(&bench.batch.targets, shares));
+    let at = |tokens: Tensor<Autodiff<B>, 2, Int>| logits.clone().gather(2, tokens.unsqueeze_dim(2)).sum();
+    let sum = match (&bench.against, bench.quantity) {
+        (Some(against), _) => at(targets) - at(Tensor::from_inner(bench.counted_tokens(against, shares))),
+        (None, Quantity::Loss) => ops::cross_entropy(logits, targets, None, 0.0),
+        (None, _) => -ops::cross_entropy(logits, targets, None, 0.0),
     };
-    let values = match (&bench.against, bench.quantity) {
-        (Some(against), _) => at(&logits, targets) - at(&logits, Tensor::from_inner(against.clone())),
-        (None, Quantity::Loss) => -at(&log_softmax(logits, 2), targets),
-        (None, _) => at(&log_softmax(logits, 2), targets),
-    };
-    let values: Tensor<Autodiff<B>, 2> = values.squeeze_dim(2);
-    let values = match &bench.batch.hidden {
-        Some(hidden) => values.mask_fill(Tensor::from_inner(hidden.clone()), 0.0),
-        None => values,
-    };
-    values.sum() / bench.batch.tokens as f64
+    sum / bench.batch.tokens as f64
 }
 
-/// Interpolates the embedding, ablates components, and adds zeros, at which gradients are taken, to the outputs of all
-/// components.
+/// Interpolates the embedding, ablates components, and adds zeros, at which gradients are taken, to the probed activations.
+/// The batch has one copy of the sequences per share.
 struct Probe<'a, B: Backend> {
     bench: &'a Bench<'a, B>,
     ablated: &'a [Site],
-    share: f64,
+    shares: &'a [f64],
+    probed: Probed,
     zeros: Vec<(HookSite, Tensor<Autodiff<B>, 4>)>,
+}
+
+impl<B: Backend> Probe<'_, B> {
+    fn has_zeros(&self, point: HookPoint) -> bool {
+        use AttentionPoint::{Key, Output, Query, Value};
+        matches!(
+            (point, self.probed),
+            (HookPoint::FeedForwardOutput, _)
+                | (HookPoint::SelfAttention(Output), Probed::Outputs)
+                | (HookPoint::SelfAttention(Query | Key | Value), Probed::Readers)
+        )
+    }
 }
 
 impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
-        let outputs = [HookPoint::SelfAttention(AttentionPoint::Output), HookPoint::FeedForwardOutput];
-        site.point == HookPoint::Embedding || outputs.contains(&site.point)
+        site.point == HookPoint::Embedding || self.has_zeros(site.point)
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 3> {
@@ -123,7 +183,9 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
             Some(corrupted) => corrupted.at(Site::Embedding),
             None => self.bench.mean(clean.clone()).expand(clean.shape()),
         };
-        Tensor::from_inner(clean.clone() + (other - clean) * self.share)
+        let change = other - clean.clone();
+        let copies = self.shares.iter().map(|&share| clean.clone() + change.clone() * share);
+        Tensor::from_inner(Tensor::cat(copies.collect(), 0))
     }
 
     fn hook_heads(&mut self, site: HookSite, mut heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
@@ -132,8 +194,8 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
             |head: &usize| Site::of(site, *head).is_some_and(|site| self.ablated.contains(&site));
         for head in (0..count).filter(is_ablated) {
             let Some(component) = Site::of(site, head) else { continue };
-            let new = self.bench.replacement(component).expand([batch, time, width]);
-            let new = Tensor::from_inner(new.unsqueeze_dim(1));
+            let new = self.bench.replacement(component).expand([batch / self.shares.len(), time, width]);
+            let new = Tensor::from_inner(new.repeat_dim(0, self.shares.len()).unsqueeze_dim(1));
             heads = heads.slice_assign([0..batch, head..head + 1, 0..time, 0..width], new);
         }
         let zeros = Tensor::zeros(heads.shape(), &heads.device()).require_grad();
@@ -149,7 +211,7 @@ mod tests {
     use super::*;
     use crate::analysis::Sample;
     use crate::analysis::circuit::bench::mean;
-    use crate::analysis::circuit::{Interventions, Question, QuestionPrompt};
+    use crate::analysis::circuit::{Interventions, Question, QuestionPrompt, run};
     use crate::data::Role;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
@@ -196,6 +258,35 @@ mod tests {
     }
 
     #[test]
+    fn gradients_match_small_changes_of_each_input() {
+        let config = ModelConfig {
+            d_model: 20,
+            heads: 4,
+            key_value_heads: 2,
+            norm_kind: NormKind::Rms,
+            ..ModelConfig::default()
+        };
+        let model = model(&config);
+        for bench in benches(&model) {
+            let gradients = Gradients::new(&bench, &[], &[0.0], Probed::Readers).unwrap();
+            let base = bench.full_pass();
+            let value = |replacement| {
+                let values = bench.values_of_variants(&base, &[vec![replacement]], |_| true).unwrap();
+                mean(values[0].as_ref().unwrap())
+            };
+            for site in [Site::Query(1, 0), Site::Key(1, 3), Site::Value(0, 2), Site::FeedForward(0)] {
+                const SMALL: f32 = 1e-2;
+                let full = bench.full.at(site);
+                let change = full.clone().flip([1]) - full.clone();
+                let moved = |sign: f32| value((site, full.clone() + change.clone() * (sign * SMALL)));
+                let slope = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(SMALL));
+                let estimate = f64::from(floats((gradients.at(site).unwrap() * change).sum())[0]);
+                assert!((estimate - slope).abs() < 5e-3 * slope.abs().max(0.1), "{site}: {estimate} {slope}");
+            }
+        }
+    }
+
+    #[test]
     fn gradients_match_small_changes_of_each_component() {
         let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
         let grouped = ModelConfig { heads: 4, key_value_heads: 2, norm_kind: NormKind::Rms, ..plain.clone() };
@@ -203,20 +294,23 @@ mod tests {
             let model = model(&config);
             for bench in benches(&model) {
                 let ablated = [Site::Head(0, 1), Site::FeedForward(1)];
-                let base = ablated
+                let base = bench.full_pass().with(&bench.ablation(&ablated)).unwrap();
+                let value = |replacement| {
+                    let values = bench.values_of_variants(&base, &[vec![replacement]], |_| true).unwrap();
+                    mean(values[0].as_ref().unwrap())
+                };
+                let replaced = bench.ablation(&ablated);
+                let replaced = replaced
                     .into_iter()
-                    .fold(Interventions::default(), |base, site| base.replace(site, bench.replacement(site)));
-                let value =
-                    |interventions: &Interventions<B>| mean(&bench.values_with(interventions).unwrap());
+                    .fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
+                // The activation at a site depends on the ablated components before it.
+                let pass = run(bench.model, bench.batch.inputs.clone(), &[], &replaced).unwrap();
                 let estimates = estimates_at(&bench, &ablated, &[0.0]).unwrap();
                 assert_eq!(estimates.len(), bench.replacements.len() - 2);
                 for (site, estimate) in estimates {
                     const SMALL: f32 = 1e-2;
-                    // The activation at the site depends on the ablated components before it.
-                    let pass = bench.run(&base).unwrap();
                     let change = (bench.replacement(site) - bench.full.at(site)) * SMALL;
-                    let moved =
-                        |sign: f32| value(&base.clone().replace(site, pass.at(site) + change.clone() * sign));
+                    let moved = |sign: f32| value((site, pass.at(site) + change.clone() * sign));
                     let slope = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(SMALL));
                     assert!(
                         (estimate - slope).abs() < 2e-3 * slope.abs().max(0.05),

@@ -3,30 +3,30 @@
 use burn::tensor::backend::Backend;
 
 use super::bench::{Ablated, Bench};
-use super::explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, Views};
+use super::explanation::{
+    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, TestedConnections, Views,
+};
 use super::gain::{Gain, TOLERANCE, groups, interval};
-use super::kind::{cross_kinds, kinds};
+use super::kind::{HeadKind, cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
 use super::neurons::NeuronAnalysis;
 use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
+use super::paths::{MIN_EDGE_EFFECT, Paths, paths};
 use super::question::Question;
 use super::repeat::Repeated;
-use super::search::Pruned;
+use super::search::{Found, Pruned};
 use super::sentences::sentences;
 use super::tuned::Translator;
-use super::weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
+use super::watch::{Stage, Unwatched, Watch};
+use super::weights::{HeadMatrices, HeadWeights, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
 use crate::data::{Role, Sequences, tasks::SequenceTask};
 use crate::model::{Decoder, Model};
 use crate::{Error, Result};
 
-/// The minimum change for which an ablated path is reported, as a share of the gain.
-const MIN_EDGE_EFFECT: f64 = 0.02;
-/// The maximum number of heads between which paths are searched, the most important first.
-const MAX_PATH_HEADS: usize = 12;
 /// The minimum copying score of a copying head; random weights score about 0.
 const MIN_COPYING_SCORE: f64 = 0.5;
 
@@ -50,6 +50,8 @@ pub struct ExplanationContext<'a> {
     pub certifies: bool,
     /// The number of tokens in each copy, for [`repeated_sequences`](super::repeated_sequences).
     pub repeated: Option<usize>,
+    /// Follows the explanation, and may end it early.
+    pub watch: Option<&'a dyn Watch>,
 }
 
 /// Explains a model on `samples`. If the gain over a baseline may be due to chance, the explanation states the reason
@@ -63,50 +65,64 @@ pub fn explain<B: Backend>(
     context: ExplanationContext,
     device: &B::Device,
 ) -> Result<Explanation> {
-    let ExplanationContext {
-        unigram,
-        train,
-        task,
-        truncation_note,
-        question,
-        selects_targets,
-        certifies,
-        repeated,
-    } = context;
+    let ExplanationContext { unigram, question, .. } = &context;
     let model = explainable(model)?;
-    let mut bench = Bench::new(model, samples, &question, device)?;
+    let mut bench = Bench::new(model, samples, question, device)?;
     if bench.batch.tokens == 0 {
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
-    let mut gain = Gain::new(&bench, samples, unigram)?;
+    let mut gain = Gain::new(&bench, samples, unigram.clone())?;
     // A selection by the model's own loss is no evidence against chance, so the gain is tested on all targets.
-    let selected = (selects_targets && gain.no_circuit.is_none()).then(|| gain.select(samples));
+    let selected = (context.selects_targets && gain.no_circuit.is_none()).then(|| gain.select(samples));
     let samples = selected.as_deref().unwrap_or(samples);
     if selected.is_some() {
-        bench = Bench::new(model, samples, &question, device)?;
+        bench = Bench::new(model, samples, question, device)?;
         gain = Gain::new(&bench, samples, None)?;
         gain.no_circuit = None;
     }
-    let weights = Weights::new(model);
-    let scores = scores(&bench, samples);
-    let has_circuit = gain.no_circuit.is_none();
-    let circuit = match has_circuit {
-        true => Circuit::new(&bench, samples, (&gain, &weights, &scores), certifies)?,
+    bench.watch = context.watch.unwrap_or(&Unwatched);
+    explained(&bench, samples, gain, &context)
+}
+
+/// Explains the gain of a model.
+fn explained<B: Backend>(
+    bench: &Bench<B>,
+    samples: &[Sample],
+    mut gain: Gain,
+    context: &ExplanationContext,
+) -> Result<Explanation> {
+    let weights = Weights::new(bench.model);
+    let scores = scores(bench, samples);
+    let mut views = views(bench);
+    let mut circuit = match gain.no_circuit.is_none() {
+        true => Circuit::new(bench, samples, (&gain, &weights, &scores), context.certifies)?,
         false => Circuit::none(&gain),
     };
-    let train = train.filter(|train| tuned_lens_skip_reason(model, train).is_none());
-    let maps = train.map(|train| Translator::all(model, train, device)).transpose()?.flatten();
-    let pairs = if has_circuit { pairs(&bench, samples, (task, &question), device)? } else { Vec::new() };
+    if gain.no_circuit.is_none() && circuit.components.is_empty() {
+        let reason = "the search ended before any component was ablated alone; allow it more time";
+        gain.no_circuit = Some(reason.to_string());
+    }
+    let stages = &mut circuit.cut.stages;
+    views.tuned_lens = tuned_lens(bench, context.train, stages)?;
+    if gain.no_circuit.is_none() {
+        let device = bench.full.logits.device();
+        let pairs = pairs(bench, samples, (context.task, &context.question), &device)?;
+        let (patching, is_cut) = Patching::watched(bench.model, &pairs, &device, bench.watch)?;
+        views.patching = patching;
+        stages.extend(is_cut.then_some(Stage::Patching));
+    }
     let mut explanation = Explanation {
-        basis: basis(samples, bench.batch.tokens, truncation_note),
-        gain: circuit_gain(gain, &circuit, &question),
+        basis: basis(samples, bench.batch.tokens, context.truncation_note.clone()),
+        gain: circuit_gain(gain, &circuit, &context.question),
         components: circuit.components,
         edges: circuit.edges,
+        connections: circuit.connections,
+        cut: (!circuit.cut.stages.is_empty()).then_some(circuit.cut),
         sentences: Vec::new(),
         random_effects: None,
-        repeated: repeated.map(|length| Repeated::new(&bench, &scores, length)),
+        repeated: context.repeated.map(|length| Repeated::new(bench, &scores, length)),
         neurons: NeuronAnalysis::default(),
-        views: views(&bench, maps.as_deref(), &pairs, device)?,
+        views,
         heads: HeadAnalysis {
             cross_heads: weights.cross.iter().map(Vec::len).sum(),
             weights: weights.heads,
@@ -117,21 +133,32 @@ pub fn explain<B: Backend>(
     Ok(explanation)
 }
 
-/// Returns the effects of the components, with a tuned lens if there are `maps`.
-fn views<B: Backend>(
-    bench: &Bench<B>,
-    maps: Option<&[Translator<B>]>,
-    pairs: &[Pair],
-    device: &B::Device,
-) -> Result<Views> {
-    let Bench { model, full, batch, against, .. } = bench;
-    Ok(Views {
+/// Trains the tuned lens, if the training set is known and short enough. Adds to the stages that ended early.
+fn tuned_lens<B: Backend>(
+    Bench { model, full, batch, watch, .. }: &Bench<B>,
+    train: Option<&Sequences>,
+    cut: &mut Vec<Stage>,
+) -> Result<Option<Lens>> {
+    let Some(train) = train.filter(|train| tuned_lens_skip_reason(model, train).is_none()) else {
+        return Ok(None);
+    };
+    if watch.ends(Stage::TunedLens) {
+        cut.push(Stage::TunedLens);
+        return Ok(None);
+    }
+    let maps = Translator::all(model, train, &full.logits.device())?;
+    Ok(maps.map(|maps| Lens::new(model, full, batch, &maps)))
+}
+
+/// Returns the effects of the components, without those that take time.
+fn views<B: Backend>(Bench { model, full, batch, against, .. }: &Bench<B>) -> Views {
+    Views {
         lens: Lens::new(model, full, batch, &[]),
-        tuned_lens: maps.map(|maps| Lens::new(model, full, batch, maps)),
+        tuned_lens: None,
         lens_after_attention: Lens::after_attention(model, full, batch),
         attribution: attribute(model, full, batch, against.as_ref()),
-        patching: Patching::new(model, pairs, device)?,
-    })
+        patching: None,
+    }
 }
 
 /// Returns clean and corrupted sequences for activation patching.
@@ -220,19 +247,29 @@ impl<B: Backend> Weights<B> {
 struct Circuit {
     components: Vec<Component>,
     edges: Vec<Edge>,
+    connections: TestedConnections,
     /// The quantity with all other components ablated.
     value: f64,
     /// The quantity with the components ablated.
     complement: f64,
     /// The number of smaller sets that were all evaluated.
     smaller_sets: Option<usize>,
+    cut: Cut,
 }
 
 impl Circuit {
     /// Returns the circuit without components.
     fn none(gain: &Gain) -> Self {
         let (value, complement) = (gain.all_ablated, gain.model);
-        Self { components: Vec::new(), edges: Vec::new(), value, complement, smaller_sets: None }
+        Self {
+            components: Vec::new(),
+            edges: Vec::new(),
+            connections: TestedConnections::default(),
+            value,
+            complement,
+            smaller_sets: None,
+            cut: Cut::default(),
+        }
     }
 
     fn new<B: Backend>(
@@ -242,100 +279,55 @@ impl Circuit {
         certifies: bool,
     ) -> Result<Self> {
         let (full, size) = (gain.model, (gain.baseline - gain.model).abs());
-        let (ranked, mut found) = bench.search(full, TOLERANCE * size)?;
+        let Found { mut alone, mut pruned, cut: mut stages } = bench.search(full, TOLERANCE * size)?;
         if certifies {
-            found = bench.certify(found, full, TOLERANCE * size)?;
+            pruned = bench.certify(pruned, full, TOLERANCE * size)?;
+            stages.extend(pruned.smaller_sets.is_none().then_some(Stage::Proof));
+            alone = bench.ablated_alone(&pruned, alone, full)?;
         }
-        let Pruned { kept, value, smaller_sets } = found;
-        let full_values = bench.values(bench.full.logits.clone());
+        let Pruned { kept, value, smaller_sets } = pruned;
+        let full_values = bench.values(&bench.full);
         let groups = groups(samples, bench.quantity);
         let component = |alone: &Ablated| {
-            let without = kept.iter().find(|it| it.site == alone.site)?.mean();
-            let changes: Vec<f64> =
-                alone.values.iter().zip(&full_values).map(|(ablated, full)| ablated - full).collect();
-            let site = alone.site;
-            let (layer, cross, head, kinds) = match site {
-                Site::Head(layer, head) => {
-                    let separator = bench.separator_weight([layer, head], samples);
-                    let copies = weights.heads[layer][head].copying >= MIN_COPYING_SCORE;
-                    let variation = bench.pattern_variation(Site::Pattern(layer, head));
-                    (layer, false, Some(head), kinds(&scores[layer][head], separator, variation, copies))
-                }
-                Site::Cross(layer, head) => {
-                    let weights = bench.source_weights([layer, head], samples);
-                    let variation = bench.pattern_variation(Site::CrossPattern(layer, head));
-                    (layer, true, Some(head), cross_kinds(weights, variation))
-                }
-                Site::FeedForward(layer) => (layer, false, None, Vec::new()),
-                _ => unreachable!("components are heads and feed-forward layers"),
-            };
-            Some(Component {
-                layer,
-                head,
-                cross,
-                feed_forward: head.is_none(),
-                kinds,
-                ablated: alone.mean(),
-                interval: interval(&changes, &groups),
-                without,
-            })
+            let without = kept.iter().find(|(site, _)| *site == alone.site)?.1;
+            let changes = alone.values.iter().zip(&full_values).map(|(ablated, full)| ablated - full);
+            let interval = interval(&changes.collect::<Vec<_>>(), &groups);
+            let (layer, cross, head, kinds) = identified(bench, samples, (weights, scores), alone.site);
+            let (feed_forward, ablated) = (head.is_none(), alone.mean());
+            Some(Component { layer, head, cross, feed_forward, kinds, ablated, interval, without })
         };
         // The most important component comes first.
-        let components: Vec<Component> = ranked.iter().rev().filter_map(component).collect();
-        let edges = paths(bench, &components, weights, (full, MIN_EDGE_EFFECT * size))?;
-        let complement = bench.ablated(&kept.iter().map(|it| it.site).collect::<Vec<_>>())?;
-        Ok(Self { components, edges, value, complement, smaller_sets })
+        let components: Vec<Component> = alone.iter().rev().filter_map(component).collect();
+        let matrices = [&weights.matrices[..], &weights.cross];
+        let Paths { edges, tested, is_cut } =
+            paths(bench, &components, matrices, (full, MIN_EDGE_EFFECT * size))?;
+        stages.extend(is_cut.then_some(Stage::Connections));
+        let complement = bench.ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
+        let cut = Cut { stages, unconfirmed: kept.len() - components.len() };
+        Ok(Self { components, edges, connections: tested, value, complement, smaller_sets, cut })
     }
 }
 
-/// Returns the paths between a circuit's heads whose ablation changes the full model's quantity by at least
-/// `min_change`, up or down. The most important come first.
-fn paths<B: Backend>(
+/// Returns the layer of a component, true for cross-attention, its head unless it is a feed-forward layer, and its kinds.
+fn identified<B: Backend>(
     bench: &Bench<B>,
-    components: &[Component],
-    Weights { matrices, cross, .. }: &Weights<B>,
-    (full, min_change): (f64, f64),
-) -> Result<Vec<Edge>> {
-    let heads = components.iter().filter_map(|component| Some((component, component.head?)));
-    let heads: Vec<(&Component, usize)> = heads.take(MAX_PATH_HEADS).collect();
-    let look_up = |component: &Component, head: usize| match component.cross {
-        false => (Site::Head(component.layer, head), &matrices[component.layer][head]),
-        true => (Site::Cross(component.layer, head), &cross[component.layer][head]),
-    };
-    let random = matrices[0][0].random_composition();
-    let is_small = |value: f64| (value - full).abs() < min_change;
-    let mut edges = Vec::new();
-    for &(from, from_head) in &heads {
-        let (sender, sender_matrices) = look_up(from, from_head);
-        let ablated = bench.run_with_frozen_heads(sender)?;
-        // The cross-attention of a layer comes after its self-attention.
-        let is_later = |to: &Component| (from.layer, from.cross) < (to.layer, to.cross);
-        for &(to, to_head) in heads.iter().filter(|(to, _)| is_later(to)) {
-            let (reader, reader_matrices) = look_up(to, to_head);
-            let all = [HeadInput::Query, HeadInput::Key, HeadInput::Value];
-            // Keys and values of the cross-attention come from the encoder.
-            let inputs = if to.cross { &all[..1] } else { &all };
-            if is_small(bench.with_inputs(reader, inputs, &ablated)?) {
-                continue;
-            }
-            for &input in inputs {
-                let ablated_value = bench.with_inputs(reader, &[input], &ablated)?;
-                if !is_small(ablated_value) {
-                    edges.push(Edge {
-                        from: [from.layer, from_head],
-                        to: [to.layer, to_head],
-                        from_cross: from.cross,
-                        to_cross: to.cross,
-                        input,
-                        composition: reader_matrices.composition(sender_matrices, input),
-                        random,
-                        ablated: ablated_value,
-                    });
-                }
-            }
+    samples: &[Sample],
+    (weights, scores): (&Weights<B>, &[Vec<HeadScores>]),
+    site: Site,
+) -> (usize, bool, Option<usize>, Vec<HeadKind>) {
+    match site {
+        Site::Head(layer, head) => {
+            let separator = bench.separator_weight([layer, head], samples);
+            let copies = weights.heads[layer][head].copying >= MIN_COPYING_SCORE;
+            let variation = bench.pattern_variation(Site::Pattern(layer, head));
+            (layer, false, Some(head), kinds(&scores[layer][head], separator, variation, copies))
         }
+        Site::Cross(layer, head) => {
+            let weights = bench.source_weights([layer, head], samples);
+            let variation = bench.pattern_variation(Site::CrossPattern(layer, head));
+            (layer, true, Some(head), cross_kinds(weights, variation))
+        }
+        Site::FeedForward(layer) => (layer, false, None, Vec::new()),
+        _ => unreachable!("components are heads and feed-forward layers"),
     }
-    let change = |edge: &Edge| (edge.ablated - full).abs();
-    edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
-    Ok(edges)
 }

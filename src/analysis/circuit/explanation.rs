@@ -10,6 +10,7 @@ use super::neurons::NeuronAnalysis;
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
+use super::watch::Stage;
 use super::weights::{HeadInput, HeadWeights};
 
 /// A component of a circuit: a head or a feed-forward layer.
@@ -33,32 +34,56 @@ pub struct Component {
     /// The 95 % interval of the change that the ablation causes, over sequences or targets; `None` for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
-    /// The quantity of the circuit without this component: all components outside the circuit are ablated too.
-    pub without: f64,
+    /// The quantity of the circuit without this component: all components outside the circuit are ablated too. `None` if
+    /// the search ended before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<f64>,
 }
 
-/// A connection from one head to another.
+/// A connection from one component to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Layer and head of the sender.
-    pub from: [usize; 2],
-    /// Layer and head of the receiver.
-    pub to: [usize; 2],
+    /// Layer and head of the sender; the head of a feed-forward layer is `None`.
+    pub from: (usize, Option<usize>),
+    /// Layer and head of the receiver; the head of a feed-forward layer is `None`.
+    pub to: (usize, Option<usize>),
     /// True if the sender is a cross-attention head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_cross: bool,
     /// True if the receiver is a cross-attention head.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_cross: bool,
-    /// The input of the receiver that reads the output of the sender.
-    pub input: HeadInput,
-    /// The composition score of the two heads' weights at this input.
-    pub composition: f64,
+    /// The input of the receiving head that reads the output of the sender; `None` for a feed-forward layer, which has a
+    /// single input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<HeadInput>,
+    /// The composition score of the weights of two heads at this input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub composition: Option<f64>,
     /// The composition score of random weights of the same shapes.
-    pub random: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random: Option<f64>,
     /// The quantity of the full model with only this connection ablated: the receiver's input is computed with the
     /// sender ablated.
     pub ablated: f64,
+}
+
+/// The numbers of connections between the components of a circuit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestedConnections {
+    /// The connections from any component of the circuit to each input of any later one.
+    pub possible: usize,
+    /// The connections that were ablated: all, or those with the largest estimates.
+    pub patched: usize,
+}
+
+/// The parts of an explanation that are unknown because it ended early.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// The stages that ended early.
+    pub stages: Vec<Stage>,
+    /// The number of components of the circuit that were not ablated alone and are therefore not among the components.
+    pub unconfirmed: usize,
 }
 
 /// The explanation of a decoder: `circuit.json`. Deserialization checks that the lists
@@ -75,8 +100,14 @@ pub struct Explanation {
     /// The components of the circuit, the most important first. Importance is the change of the quantity when a
     /// component is ablated.
     pub components: Vec<Component>,
-    /// The connections between the heads of the circuit.
+    /// The connections between the components of the circuit.
     pub edges: Vec<Edge>,
+    /// The numbers of connections that are possible, and that were tested.
+    #[serde(default)]
+    pub connections: TestedConnections,
+    /// The parts that are unknown because the explanation ended early; `None` if it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
     /// The effects of components with random weights, for your own input.
@@ -194,6 +225,16 @@ impl CircuitGain {
 }
 
 impl Explanation {
+    /// Returns the number of components of the circuit, including those that were not ablated alone.
+    pub fn circuit_components(&self) -> usize {
+        self.components.len() + self.cut.as_ref().map_or(0, |cut| cut.unconfirmed)
+    }
+
+    /// Records that a stage ended early.
+    pub(super) fn cut(&mut self, stage: Stage) {
+        self.cut.get_or_insert_default().stages.push(stage);
+    }
+
     /// Returns the number of heads and feed-forward layers of the model.
     pub fn model_components(&self) -> usize {
         self.heads.cross_heads + self.heads.weights.iter().map(|heads| heads.len() + 1).sum::<usize>()

@@ -102,16 +102,16 @@ impl Gain {
             unigram: unigram.unwrap_or_else(|| adaptive_unigram(samples, vocab)),
             model,
         };
-        let full = mean(&bench.values(bench.full.logits.clone()));
+        let full = mean(&bench.values(&bench.full));
         if !full.is_finite() || !mean(&losses.model).is_finite() {
             return Err(Error::not_finite());
         }
-        let all_ablated = mean(&bench.values(bench.all_ablated()?));
+        let all_ablated = bench.all_ablated()?;
         let groups = groups(samples, bench.quantity);
         let over_unigram = losses.gains(&losses.unigram);
         if bench.quantity != Quantity::Loss {
             let (baseline_of, baseline) = match &bench.corrupted {
-                Some(corrupted) => (Baseline::Corrupted, mean(&bench.values(corrupted.logits.clone()))),
+                Some(corrupted) => (Baseline::Corrupted, mean(&bench.values(corrupted))),
                 None => (Baseline::MeanAblated, all_ablated),
             };
             let no_circuit = unlikely(&losses, &groups)

@@ -82,11 +82,7 @@ impl Lens {
             let rank = first.clone().greater_equal(target_logits).int().sum_dim(1);
             let probabilities = softmax(first, 1);
             let [_, vocab] = probabilities.dims();
-            let count = TOP_TOKENS.min(vocab);
-            let (top, tokens) = probabilities.clone().topk_with_indices(count, 1);
-            let tokens: Vec<u32> = tokens.into_data().iter::<i64>().map(|token| token as u32).collect();
-            let top: Vec<(u32, f64)> = tokens.into_iter().zip(top.into_data().iter::<f64>()).collect();
-            lens.top.push(top.chunks(count).map(<[_]>::to_vec).collect());
+            lens.top.push(floats(probabilities.clone()).chunks(vocab).map(top).collect());
             let probability = probabilities.gather(1, targets.clone().unsqueeze_dim(1));
             lens.probability.push(probability.into_data().iter().collect());
             lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
@@ -94,6 +90,21 @@ impl Lens {
         }
         lens
     }
+}
+
+/// Returns the most likely tokens with their probabilities; of equal ones, the first tokens.
+fn top(probabilities: &[f32]) -> Vec<(u32, f64)> {
+    let mut tokens: Vec<u32> = (0..probabilities.len() as u32).collect();
+    let by_probability = |a: &u32, b: &u32| {
+        let [left, right] = [*a, *b].map(|token| probabilities[token as usize]);
+        right.total_cmp(&left).then(a.cmp(b))
+    };
+    if tokens.len() > TOP_TOKENS {
+        tokens.select_nth_unstable_by(TOP_TOKENS, by_probability);
+        tokens.truncate(TOP_TOKENS);
+    }
+    tokens.sort_unstable_by(by_probability);
+    tokens.into_iter().map(|token| (token, f64::from(probabilities[token as usize]))).collect()
 }
 
 /// The contribution of a component to the logits of the targets, minus its mean over the vocabulary; or to the difference

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 
 use super::bench::components;
 use super::pass::Site;
+use super::variants::batched_variants;
 use crate::analysis::Sample;
 use crate::data::Sequences;
 use crate::model::Decoder;
@@ -15,8 +16,8 @@ use crate::{Error, Result};
 const MAX_OPERATIONS: usize = 600_000_000_000;
 /// The maximum number of tokens of an explanation.
 const MAX_TOKENS: usize = 2_048;
-/// The number of passes whose activations are held at the same time: the full model, one with a path ablated, and the
-/// pass in progress.
+/// The number of passes whose activations are held at the same time: the full model, gradients or the inputs of selected
+/// connections, and the pass in progress.
 const HELD_PASSES: f64 = 3.0;
 /// The measured size of a block's intermediate results, as a multiple of its activations.
 const INTERMEDIATE_FACTOR: f64 = 5.0;
@@ -25,7 +26,7 @@ const INTERMEDIATE_FACTOR: f64 = 5.0;
 /// tokens.
 fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: usize) -> f64 {
     let [vocab, d_model] = model.embedding.token.weight.dims();
-    let (time, source) = (time as f64, source as f64);
+    let (tokens, time, source) = (time, time as f64, source as f64);
     let component_size = |component: Site| {
         let d_head = |layer: usize| model.blocks[layer].attention.d_head as f64;
         match component {
@@ -36,7 +37,9 @@ fn estimate<B: Backend>(model: &Decoder<B>, rows: usize, time: usize, source: us
         }
     };
     let activations = components(model).map(component_size).sum::<f64>() + 2.0 * time * vocab as f64;
-    4.0 * (HELD_PASSES + INTERMEDIATE_FACTOR / model.blocks.len() as f64) * rows as f64 * activations
+    let intermediate =
+        INTERMEDIATE_FACTOR / model.blocks.len() as f64 * batched_variants(rows, tokens) as f64;
+    4.0 * (HELD_PASSES + intermediate) * rows as f64 * activations
 }
 
 /// Checks that explaining a decoder on `samples` fits into `free` bytes of memory.

@@ -15,7 +15,10 @@
 //! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
 //! | `bench` | a decoder on fixed sequences, with any of its components ablated |
 //! | `estimates` | what ablations change, estimated from gradients (attribution patching) |
+//! | `variants` | a pass and variants of it, which start from its residual streams |
 //! | `search` | the search for a circuit, by estimates and ablations |
+//! | `paths` | the connections between the components of a circuit |
+//! | `watch` | the progress of an explanation, and its early end |
 //! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
 //! | `neurons` | the neurons of feed-forward layers that matter most, and where they are active |
@@ -37,6 +40,7 @@ mod memory;
 mod neurons;
 mod pass;
 mod patching;
+mod paths;
 mod question;
 mod random;
 mod repeat;
@@ -47,10 +51,15 @@ mod stored;
 #[cfg(test)]
 mod testing;
 mod tuned;
+mod variants;
+mod watch;
 mod weights;
 
 pub use explain::{ExplanationContext, explain};
-pub use explanation::{Basis, CircuitGain, Component, Edge, Explanation, HeadAnalysis, RandomEffects, Views};
+pub use explanation::{
+    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, RandomEffects, TestedConnections,
+    Views,
+};
 pub use gain::{Baseline, unigram};
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
@@ -61,6 +70,7 @@ pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use score_parts::ScoreParts;
+pub use watch::{Stage, Unwatched, Watch};
 pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 
 #[cfg(test)]

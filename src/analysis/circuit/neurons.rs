@@ -137,7 +137,7 @@ fn most_important<B: Backend>(
     device: &B::Device,
 ) -> Result<Vec<Neuron>> {
     let mut recorder = HiddenRecorder(Vec::new());
-    run(bench.model, bench.batch.inputs.clone(), &mut recorder)?;
+    stream(bench.model, bench.batch.inputs.clone(), &mut recorder)?;
     let hidden = recorder.0;
     let replacements = match question.corrupted.is_empty() {
         true => hidden.iter().map(|activation| bench.mean(activation.clone())).collect(),
@@ -147,7 +147,7 @@ fn most_important<B: Backend>(
                 replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() });
             let batch = Sample::batch_of(&corrupted.collect::<Vec<_>>());
             let mut recorder = HiddenRecorder(Vec::new());
-            run(bench.model, DeviceBatch::new(&batch, device).inputs, &mut recorder)?;
+            stream(bench.model, DeviceBatch::new(&batch, device).inputs, &mut recorder)?;
             recorder.0
         }
     };
@@ -155,11 +155,11 @@ fn most_important<B: Backend>(
     let mut estimates = estimates(bench, &changes.collect::<Vec<_>>())?;
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
-    let full = mean(&bench.values(bench.full.logits.clone()));
+    let full = mean(&bench.values(&bench.full));
     let neuron = |([layer, neuron], estimated): ([usize; 2], f64)| {
         let mut ablation = NeuronAblation { layer, neuron, replacement: &replacements[layer] };
-        let logits = run(bench.model, bench.batch.inputs.clone(), &mut ablation)?;
-        let ablated = mean(&bench.values(logits));
+        let last = stream(bench.model, bench.batch.inputs.clone(), &mut ablation)?;
+        let ablated = mean(&bench.values_after(last).concat());
         Ok(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() })
     };
     let mut neurons = estimates.into_iter().map(neuron).collect::<Result<Vec<_>>>()?;
@@ -193,7 +193,7 @@ fn estimates<B: Backend>(bench: &Bench<B>, changes: &[Tensor<B, 3>]) -> Result<V
         let share = (step as f64 + 0.5) / STEPS as f64;
         let embedding = clean.clone() + (other.clone() - clean.clone()) * share;
         let mut probe = GradientProbe { embedding, zeros: Vec::new() };
-        let gradients = mean_quantity(bench, run(&model, inputs.clone(), &mut probe)?).backward();
+        let gradients = mean_quantity(bench, &model, stream(&model, inputs.clone(), &mut probe)?).backward();
         for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {
             let Some(gradient) = zeros.grad(&gradients) else { continue };
             let effects = floats((gradient * change.clone()).sum_dims(&[0, 1]));
@@ -216,7 +216,7 @@ fn with_contexts<B: Backend>(
     let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(1);
     for samples in samples.chunks((BATCH_TOKENS / longest).max(1)) {
         let mut recorder = HiddenRecorder(Vec::new());
-        run(model, DeviceBatch::new(&Sample::batch_of(samples), device).inputs, &mut recorder)?;
+        stream(model, DeviceBatch::new(&Sample::batch_of(samples), device).inputs, &mut recorder)?;
         for Neuron { layer, neuron, contexts, .. } in &mut neurons {
             let [_, time, _] = recorder.0[*layer].dims();
             let activations = floats(recorder.0[*layer].clone().narrow(2, *neuron, 1));
@@ -249,10 +249,14 @@ fn keep(contexts: &mut Vec<NeuronContext>, sample: &Sample, position: usize, act
     contexts.truncate(MAX_CONTEXTS);
 }
 
-/// Runs a decoder with hooks, and returns its logits.
-fn run<B: Backend>(model: &Decoder<B>, inputs: Inputs<B>, hooks: &mut dyn Hooks<B>) -> Result<Tensor<B, 3>> {
+/// Runs a decoder with hooks, and returns its final residual stream.
+fn stream<B: Backend>(
+    model: &Decoder<B>,
+    inputs: Inputs<B>,
+    hooks: &mut dyn Hooks<B>,
+) -> Result<Tensor<B, 3>> {
     let memories = model.project_memory(inputs.source.clone(), &mut NoHooks)?;
-    Ok(model.logits(model.hidden_states(inputs, &memories, None, hooks)?))
+    Ok(model.hidden_states(inputs, &memories, None, hooks)?)
 }
 
 /// Returns true for the hidden activation of a feed-forward layer of the decoder.
@@ -347,17 +351,17 @@ mod tests {
         assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
         // The same ablation by weights: the row is zero, and the bias adds the mean.
         let mut recorder = HiddenRecorder(Vec::new());
-        run(&model, bench.batch.inputs.clone(), &mut recorder).unwrap();
+        stream(&model, bench.batch.inputs.clone(), &mut recorder).unwrap();
         let activations = floats(recorder.0[1].clone().narrow(2, 7, 1));
         let mut ablated = model.clone();
         let row = scale_row(&mut ablated, 0.0);
         let added = row.squeeze_dim::<1>(0) * (activations.iter().sum::<f32>() / 8.0);
         let down = &mut ablated.blocks[1].feed_forward.down;
         down.bias = down.bias.take().map(|bias| bias.map(|bias| bias + added));
-        let logits = run(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
-        let expected = mean(&bench.values(logits));
+        let last = stream(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
+        let expected = mean(&bench.values_after(last).concat());
         assert!((neurons[0].ablated - expected).abs() < 1e-4, "{} {expected}", neurons[0].ablated);
-        let full = mean(&bench.values(bench.full.logits.clone()));
+        let full = mean(&bench.values(&bench.full));
         assert!((neurons[0].estimated - (expected - full)).abs() < 0.5 * (expected - full).abs());
         let top = &neurons[0].contexts[0];
         let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -133,6 +134,38 @@ impl Site {
         })
     }
 
+    /// Returns the head of an activation that is per head, and 0 for others.
+    pub(super) fn head(self) -> usize {
+        match self {
+            Site::Query(_, head)
+            | Site::Key(_, head)
+            | Site::Value(_, head)
+            | Site::Pattern(_, head)
+            | Site::Head(_, head)
+            | Site::Cross(_, head)
+            | Site::CrossQuery(_, head)
+            | Site::CrossPattern(_, head) => head,
+            Site::Embedding | Site::Stream(_) | Site::FeedForward(_) | Site::Logits => 0,
+        }
+    }
+
+    /// Returns the first layer whose computation depends on the activation, of a decoder with `layers` layers.
+    pub(super) fn layer(self, layers: usize) -> usize {
+        match self {
+            Site::Embedding => 0,
+            Site::Stream(layer) | Site::FeedForward(layer) => layer,
+            Site::Query(layer, _)
+            | Site::Key(layer, _)
+            | Site::Value(layer, _)
+            | Site::Pattern(layer, _)
+            | Site::Head(layer, _)
+            | Site::Cross(layer, _)
+            | Site::CrossQuery(layer, _)
+            | Site::CrossPattern(layer, _) => layer,
+            Site::Logits => layers,
+        }
+    }
+
     /// Returns the site of a reader of the residual stream.
     fn of_reader(reader: HookSite, head: usize) -> Option<Self> {
         match reader.point {
@@ -142,15 +175,89 @@ impl Site {
     }
 }
 
+/// The activations that a pass records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// All activations with a [`Site`].
+    All,
+    /// The residual streams.
+    Streams,
+    /// The activations through which components read the residual stream: queries, keys and values of heads, and the
+    /// outputs of feed-forward layers.
+    Readers,
+    /// None.
+    Nothing,
+}
+
+impl Recorded {
+    fn contains(self, site: HookSite) -> bool {
+        use AttentionPoint::{Key, Query, Value};
+        use HookPoint::{CrossAttention, SelfAttention};
+        match self {
+            Self::All => Site::of(site, 0).is_some(),
+            Self::Streams => matches!(site.point, HookPoint::ResidualPre | HookPoint::Final),
+            Self::Readers => matches!(
+                site.point,
+                SelfAttention(Query | Key | Value) | CrossAttention(Query) | HookPoint::FeedForwardOutput
+            ),
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// The activations that one variant of a batch replaces.
+pub(super) type Replacements<B> = Vec<(Site, Tensor<B, 3>)>;
+
 /// Records the activations of a forward pass and applies the interventions.
-struct PassRecorder<'a, B: Backend> {
-    interventions: &'a Interventions<B>,
-    recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
+pub(super) struct PassRecorder<'a, B: Backend> {
+    pub interventions: &'a Interventions<B>,
+    /// The variants in the batch, each of which replaces further activations; empty for a pass without variants.
+    pub variants: &'a [&'a Replacements<B>],
+    pub keep: Recorded,
+    pub recorded: HashMap<Site, (Tensor<B, 4>, usize)>,
+}
+
+impl<'a, B: Backend> PassRecorder<'a, B> {
+    pub fn new(interventions: &'a Interventions<B>, keep: Recorded) -> Self {
+        Self { interventions, variants: &[], keep, recorded: HashMap::new() }
+    }
+
+    /// Replaces the activations at the `sites` of all heads: in all variants, and then in those that replace them
+    /// themselves.
+    fn replaced(&self, mut heads: Tensor<B, 4>, sites: &[Site]) -> Tensor<B, 4> {
+        let [rows, _, time, width] = heads.dims();
+        let variants = self.variants.len().max(1);
+        if sites.iter().any(|site| self.interventions.replaced.contains_key(site)) {
+            let of_head = |(head, site): (usize, &Site)| {
+                let Some(new) = self.interventions.replaced.get(site) else {
+                    return heads.clone().narrow(1, head, 1);
+                };
+                let is_per_sequence = new.dims()[0] > 1 && variants > 1;
+                let new = if is_per_sequence { new.clone().repeat_dim(0, variants) } else { new.clone() };
+                new.expand([rows, time, width]).unsqueeze_dim(1)
+            };
+            heads = Tensor::cat(sites.iter().enumerate().map(of_head).collect(), 1);
+        }
+        let size = rows / variants;
+        for (number, variant) in self.variants.iter().enumerate() {
+            for (site, new) in *variant {
+                if let Some(head) = sites.iter().position(|it| it == site) {
+                    let new = new.clone().expand([size, time, width]).unsqueeze_dim(1);
+                    let sequences = number * size..(number + 1) * size;
+                    heads = heads.slice_assign([sequences, head..head + 1, 0..time, 0..width], new);
+                }
+            }
+        }
+        heads
+    }
 }
 
 impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
-        Site::of(site, 0).is_some()
+        let is_at = |replaced: &Site| Site::of(site, replaced.head()) == Some(*replaced);
+        self.keep.contains(site)
+            || self.interventions.replaced.keys().any(is_at)
+            || self.variants.iter().any(|variant| variant.iter().any(|(replaced, _)| is_at(replaced)))
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -160,12 +267,13 @@ impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
     fn hook_heads(&mut self, site: HookSite, mut heads: Tensor<B, 4>) -> Tensor<B, 4> {
         let [_, count, ..] = heads.dims();
         let sites: Vec<Site> = (0..count).filter_map(|head| Site::of(site, head)).collect();
-        for (head, site) in sites.iter().enumerate() {
-            if let Some(new) = self.interventions.replaced.get(site) {
-                heads = replace_head(heads, head, new.clone());
-            }
+        if !sites.is_empty() {
+            heads = self.replaced(heads, &sites);
         }
-        self.recorded.extend(sites.into_iter().enumerate().map(|(head, site)| (site, (heads.clone(), head))));
+        if self.keep.contains(site) {
+            let heads = sites.into_iter().enumerate().map(|(head, site)| (site, (heads.clone(), head)));
+            self.recorded.extend(heads);
+        }
         heads
     }
 
@@ -183,13 +291,6 @@ impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
 /// Selects one head of `[batch, heads, rows, columns]`.
 fn select_head<B: Backend>((heads, head): &(Tensor<B, 4>, usize)) -> Tensor<B, 3> {
     heads.clone().narrow(1, *head, 1).squeeze_dim(1)
-}
-
-/// Replaces one head of `heads`, `[batch, heads, rows, columns]`, with `new`.
-fn replace_head<B: Backend>(heads: Tensor<B, 4>, head: usize, new: Tensor<B, 3>) -> Tensor<B, 4> {
-    let [batch, _, rows, columns] = heads.dims();
-    let new = new.expand([batch, rows, columns]).unsqueeze_dim(1);
-    heads.slice_assign([0..batch, head..head + 1, 0..rows, 0..columns], new)
 }
 
 /// The recorded activations of a pass.
@@ -220,7 +321,7 @@ impl<B: Backend> Activations<B> {
     }
 
     /// Returns the activation at `site`, with the given positions taken from `other`.
-    pub fn mixed(&self, site: Site, other: &Self, positions: std::ops::Range<usize>) -> Tensor<B, 3> {
+    pub fn mixed(&self, site: Site, other: &Self, positions: Range<usize>) -> Tensor<B, 3> {
         let [activation, other] = [self, other].map(|pass| pass.at(site));
         let [batch, _, width] = activation.dims();
         let ranges = [0..batch, positions, 0..width];
@@ -255,7 +356,7 @@ pub fn run<B: Backend>(
     memories: &[Memory<B>],
     interventions: &Interventions<B>,
 ) -> Result<Activations<B>> {
-    let mut recorder = PassRecorder { interventions, recorded: HashMap::new() };
+    let mut recorder = PassRecorder::new(interventions, Recorded::All);
     let residual_stream = model.hidden_states(inputs, memories, None, &mut recorder)?;
     Ok(Activations { recorded: recorder.recorded, logits: model.logits(residual_stream) })
 }

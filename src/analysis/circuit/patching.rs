@@ -15,20 +15,29 @@
 
 use std::ops::Range;
 
+use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::bench::residual_streams;
-use super::pass::{Activations, Interventions, Site, run};
+use super::bench::{components, residual_streams, select_positions};
+use super::pass::{Activations, Interventions, Recorded, Replacements, Site, run};
 use super::question::Question;
+use super::variants::BasePass;
+use super::watch::{Stage, Unwatched, Watch};
 use crate::Result;
+use crate::analysis::Sample;
 use crate::analysis::view::floats;
-use crate::analysis::{MAX_HELD_WEIGHTS, Sample};
 use crate::data::tasks::SequenceTask;
 use crate::model::{Decoder, Inputs};
 
 /// The minimum mean drop of the logit difference. The recovered share of a smaller drop is not meaningful.
 const MIN_DROP: f64 = 0.1;
+/// The maximum number of floating-point operations for patching the residual stream; large models have fewer spans.
+const MAX_STREAM_OPERATIONS: usize = 250_000_000_000;
+/// The number of spans that are prepared together. Positions before the first of them are not computed again.
+const SPANS_TOGETHER: usize = 4;
+/// The share of the progress that patching the residual stream takes, relative to that of components.
+const STREAM_SHARE: usize = 1;
 /// The maximum number of spans that the positions of the residual stream are split into.
 const MAX_SPANS: usize = 64;
 
@@ -190,46 +199,62 @@ impl Patching {
     /// # Errors
     /// Same as [`run`].
     pub fn new<B: Backend>(model: &Decoder<B>, pairs: &[Pair], device: &B::Device) -> Result<Option<Self>> {
+        Self::watched(model, pairs, device, &Unwatched).map(|(found, _)| found)
+    }
+
+    /// Same as [`new`](Self::new), but also returns true if the stage ended early, and the result is therefore missing.
+    pub(super) fn watched<B: Backend>(
+        model: &Decoder<B>,
+        pairs: &[Pair],
+        device: &B::Device,
+        watch: &dyn Watch,
+    ) -> Result<(Option<Self>, bool)> {
         if pairs.is_empty() {
-            return Ok(None);
+            return Ok((None, false));
         }
-        let bench = PatchingBench::new(model, pairs, device)?;
+        let bench = PatchingBench::new(model, pairs, device, watch)?;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let [clean, corrupted] = [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass));
+        let [clean, corrupted] =
+            [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass.at(Site::Logits), 0));
         let drops: Vec<f64> =
             clean.iter().zip(&corrupted).map(|(clean, corrupted)| clean - corrupted).collect();
         let drop = mean(&drops);
         if drop.is_nan() || drop < MIN_DROP {
-            return Ok(None);
+            return Ok((None, false));
         }
-        let recovered = |site: Site| -> Result<f64> {
-            let patched = Interventions::default().replace(site, bench.clean.at(site));
-            let patched = run(model, Inputs::tokens(bench.tokens.clone()), &[], &patched)?;
-            let patched = bench.differences(&patched);
-            Ok((mean(&patched) - mean(&corrupted)) / drop)
+        let components: Vec<Site> = components(model).collect();
+        let restored: Vec<_> = components.iter().map(|&site| vec![(site, bench.clean.at(site))]).collect();
+        let total = components.len() * (1 + STREAM_SHARE);
+        let Some(differences) =
+            bench.patched(&bench.base()?, (&restored, first_difference(pairs)), (0, total))?
+        else {
+            return Ok((None, true));
         };
-        let layers = || model.blocks.iter().enumerate();
-        let heads = |(layer, block): (usize, &crate::model::block::Block<B>)| {
-            (0..block.attention.heads).map(|head| recovered(Site::Head(layer, head))).collect()
-        };
-        let heads = layers().map(heads).collect::<Result<_>>()?;
-        let feed_forward =
-            layers().map(|(layer, _)| recovered(Site::FeedForward(layer))).collect::<Result<_>>()?;
+        let recovered = differences.iter().map(|patched| (mean(patched) - mean(&corrupted)) / drop);
+        let (mut heads, mut feed_forward) = (vec![Vec::new(); model.blocks.len()], Vec::new());
+        for (site, share) in components.iter().zip(recovered) {
+            match *site {
+                Site::Head(layer, _) => heads[layer].push(share),
+                _ => feed_forward.push(share),
+            }
+        }
         // A typical pair: its drop is at least the mean.
         let typical = drops.iter().position(|&it| it >= drop).unwrap_or(0);
         let pair = pairs[typical].clone();
-        let (stream, together) = PatchingBench::new(model, &pairs[typical..=typical], device)?.stream()?;
-        Ok(Some(Self {
-            pairs: pairs.len(),
-            clean: mean(&clean),
-            corrupted: mean(&corrupted),
-            heads,
-            feed_forward,
-            stream,
-            together,
-            pair,
-        }))
+        let typical = PatchingBench::new(model, &pairs[typical..=typical], device, watch)?;
+        let Some((stream, together)) = typical.stream((components.len(), total))? else {
+            return Ok((None, true));
+        };
+        let (pairs, clean, corrupted) = (pairs.len(), mean(&clean), mean(&corrupted));
+        Ok((Some(Self { pairs, clean, corrupted, heads, feed_forward, stream, together, pair }), false))
     }
+}
+
+/// Returns the position of the first exchanged token in any of the pairs. Before it, activations do not differ.
+fn first_difference(pairs: &[Pair]) -> usize {
+    let of_pair =
+        |pair: &Pair| pair.clean.iter().zip(&pair.corrupted).position(|(clean, other)| clean != other);
+    pairs.iter().filter_map(of_pair).min().unwrap_or(0)
 }
 
 /// A decoder on pairs of sequences.
@@ -237,66 +262,108 @@ struct PatchingBench<'a, B: Backend> {
     model: &'a Decoder<B>,
     pairs: &'a [Pair],
     /// The corrupted sequences, padded at the end.
-    tokens: Tensor<B, 2, Int>,
+    inputs: Inputs<B>,
     clean: Activations<B>,
     corrupted: Activations<B>,
+    watch: &'a dyn Watch,
 }
 
 impl<'a, B: Backend> PatchingBench<'a, B> {
-    fn new(model: &'a Decoder<B>, pairs: &'a [Pair], device: &B::Device) -> Result<Self> {
-        let ids = |of: fn(&Pair) -> &Vec<u32>| padded(&pairs.iter().map(of).collect::<Vec<_>>(), device);
-        let pass = |tokens: &Tensor<B, 2, Int>| {
-            run(model, Inputs::tokens(tokens.clone()), &[], &Interventions::default())
+    fn new(
+        model: &'a Decoder<B>,
+        pairs: &'a [Pair],
+        device: &B::Device,
+        watch: &'a dyn Watch,
+    ) -> Result<Self> {
+        let inputs = |of: fn(&Pair) -> &Vec<u32>| {
+            Inputs::tokens(padded(&pairs.iter().map(of).collect::<Vec<_>>(), device))
         };
-        let [clean, tokens] = [ids(|pair| &pair.clean), ids(|pair| &pair.corrupted)];
-        Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&tokens)?, tokens })
+        let pass = |inputs: &Inputs<B>| run(model, inputs.clone(), &[], &Interventions::default());
+        let [clean, inputs] = [inputs(|pair| &pair.clean), inputs(|pair| &pair.corrupted)];
+        Ok(Self { model, pairs, clean: pass(&clean)?, corrupted: pass(&inputs)?, inputs, watch })
     }
 
-    /// Returns the logit differences of a pass over all pairs, or over a batch of copies of the first pair.
-    fn differences(&self, pass: &Activations<B>) -> Vec<f64> {
-        let [batch, time, vocab] = pass.logits.dims();
-        let pair = |row: usize| if batch == self.pairs.len() { &self.pairs[row] } else { &self.pairs[0] };
-        let rows: Vec<i64> = (0..batch).map(|row| (row * time + pair(row).clean.len() - 1) as i64).collect();
+    /// Returns the corrupted pass, to run variants of it.
+    fn base(&self) -> Result<BasePass<'_, B>> {
+        let corrupted = (&self.corrupted, Interventions::default());
+        BasePass::of(self.model, &self.inputs, &[], corrupted).with_caches()
+    }
+
+    /// Returns the logit difference of each pair in each of the variants of the corrupted pass, `[variant][pair]`; `None` if
+    /// the stage ends early. The variants do not change the first positions, up to `shared`. For the progress, takes the
+    /// number of variants before and the total.
+    fn patched(
+        &self,
+        base: &BasePass<B>,
+        (variants, shared): (&[Replacements<B>], usize),
+        (before, total): (usize, usize),
+    ) -> Result<Option<Vec<Vec<f64>>>> {
+        let (mut found, mut done) = (vec![Vec::new(); variants.len()], before);
+        for batch in base.batches_from(variants, shared) {
+            self.watch.report(Stage::Patching, done, total);
+            if self.watch.ends(Stage::Patching) {
+                return Ok(None);
+            }
+            done += batch.numbers.len();
+            let pass = base.run_batch(&batch, variants, Recorded::Nothing)?;
+            let differences = self.differences(pass.stream, shared);
+            for (number, differences) in batch.numbers.iter().zip(differences.chunks(self.pairs.len())) {
+                found[*number] = differences.to_vec();
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Returns the logit differences of all pairs in each variant of a batch, from the residual stream after the last block
+    /// without its first positions, up to `shared`.
+    fn differences(&self, stream: Tensor<B, 3>, shared: usize) -> Vec<f64> {
+        let [batch, time, _] = stream.dims();
+        let pair = |row: usize| &self.pairs[row % self.pairs.len()];
+        let last = |row: usize| (row * time + pair(row).clean.len() - 1 - shared) as i64;
+        let last: Vec<i64> = (0..batch).map(last).collect();
         let answers: Vec<i64> = (0..batch).flat_map(|row| pair(row).answers.map(i64::from)).collect();
-        let device = pass.logits.device();
-        let rows = Tensor::<B, 1, Int>::from_data(rows.as_slice(), &device);
-        let answers = Tensor::<B, 2, Int>::from_data(TensorData::new(answers, [batch, 2]), &device);
-        let logits = pass.logits.clone().reshape([batch * time, vocab]).select(0, rows).gather(1, answers);
+        let device = stream.device();
+        let last = Tensor::<B, 1, Int>::from_data(last.as_slice(), &device);
+        let answers = Tensor::<B, 3, Int>::from_data(TensorData::new(answers, [batch, 1, 2]), &device);
+        let logits = self.model.logits(select_positions(stream, last, batch)).gather(2, answers);
         floats(logits).chunks(2).map(|both| f64::from(both[0]) - f64::from(both[1])).collect()
     }
 
     /// Returns the share recovered by the residual stream of the first pair at each depth and position, and the number
-    /// of positions patched together. A batch holds one copy of the sequence per patched span.
-    fn stream(&self) -> Result<(Vec<Vec<f64>>, usize)> {
-        let Pair { clean, corrupted, .. } = &self.pairs[0];
-        let time = clean.len();
-        // Before the first exchanged token, both residual streams are equal.
-        let first =
-            clean.iter().zip(corrupted).position(|(clean, corrupted)| clean != corrupted).unwrap_or(0);
-        let together = (time - first).div_ceil(MAX_SPANS);
-        let heads = self.model.blocks.iter().map(|block| block.attention.heads).max().unwrap_or(1);
-        let [_, _, vocab] = self.clean.logits.dims();
-        let rows = (MAX_HELD_WEIGHTS / (time * vocab.max(heads * time))).max(1);
-        let [full, base] = [&self.clean, &self.corrupted].map(|pass| self.differences(pass)[0]);
-
+    /// of positions patched together; `None` if the stage ends early. For the progress, takes the number of variants before
+    /// and the total.
+    fn stream(&self, (before, total): (usize, usize)) -> Result<Option<(Vec<Vec<f64>>, usize)>> {
+        let (time, base_pass) = (self.pairs[0].clean.len(), self.base()?);
+        let first = first_difference(self.pairs);
+        let depths = self.model.blocks.len() + 1;
+        // On average, half of the layers and of the positions are computed, with two operations per weight.
+        let operations = (time - first) * depths * self.model.blocks.num_params() / 2;
+        let together =
+            (time - first).div_ceil((MAX_STREAM_OPERATIONS / operations.max(1)).clamp(1, MAX_SPANS));
+        let [full, base] =
+            [&self.clean, &self.corrupted].map(|pass| self.differences(pass.at(Site::Logits), 0)[0]);
         let mut recovered = Vec::new();
-        let spans: Vec<usize> = (first..time).step_by(together).collect();
-        for site in residual_streams(self.model) {
+        let spans: Vec<_> =
+            (first..time).step_by(together).map(|start| start..(start + together).min(time)).collect();
+        for (depth, site) in residual_streams(self.model).enumerate() {
             let mut at_depth = vec![0.0; time];
-            for starts in spans.chunks(rows) {
-                let patched = starts.iter().map(|&start| {
-                    self.corrupted.mixed(site, &self.clean, start..(start + together).min(time))
-                });
-                let patched = Interventions::default().replace(site, Tensor::cat(patched.collect(), 0));
-                let tokens = self.tokens.clone().repeat_dim(0, starts.len());
-                let pass = run(self.model, Inputs::tokens(tokens), &[], &patched)?;
-                for (&start, difference) in starts.iter().zip(self.differences(&pass)) {
-                    at_depth[start..(start + together).min(time)].fill((difference - base) / (full - base));
+            for spans in spans.chunks(SPANS_TOGETHER) {
+                let variant =
+                    |span: &Range<usize>| vec![(site, self.corrupted.mixed(site, &self.clean, span.clone()))];
+                let done = before + (total - before) * depth / depths;
+                let variants: Vec<_> = spans.iter().map(variant).collect();
+                // Positions before the first span do not change.
+                let variants = (&variants[..], spans[0].start);
+                let Some(differences) = self.patched(&base_pass, variants, (done, total))? else {
+                    return Ok(None);
+                };
+                for (span, difference) in spans.iter().zip(differences) {
+                    at_depth[span.clone()].fill((difference[0] - base) / (full - base));
                 }
             }
             recovered.push(at_depth);
         }
-        Ok((recovered, together))
+        Ok(Some((recovered, together)))
     }
 }
 

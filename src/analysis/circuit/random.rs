@@ -6,6 +6,7 @@ use super::bench::{Bench, mean};
 use super::explanation::{Explanation, RandomEffects};
 use super::pass::explainable;
 use super::question::Question;
+use super::watch::Stage;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::data::Role;
@@ -42,7 +43,7 @@ impl Explanation {
         }
         let samples = self.explained(samples);
         let bench = Bench::new(explainable(random)?, &samples, question, device)?;
-        let full = mean(&bench.values(bench.full.logits.clone()));
+        let full = mean(&bench.values(&bench.full));
         let effects = RandomEffects {
             largest: bench.largest_change(full)?,
             components: bench.replacements.len(),
@@ -57,5 +58,17 @@ impl Explanation {
         ));
         self.random_effects = Some(effects);
         Ok(self)
+    }
+
+    /// Records that the explanation ended before the effects with random weights were known.
+    #[must_use]
+    pub fn without_random_effects(mut self) -> Self {
+        if self.gain.no_circuit.is_none() {
+            self.cut(Stage::RandomWeights);
+            self.sentences.push(
+                "The effects of random weights are unknown, because the search ended early.".to_string(),
+            );
+        }
+        self
     }
 }

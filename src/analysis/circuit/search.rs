@@ -2,20 +2,27 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Ablated, Bench};
-use super::estimates::estimates;
+use super::bench::{Ablated, Bench, mean};
+use super::estimates::{estimates, rough_estimates};
 use super::pass::Site;
+use super::variants::BasePass;
+use super::watch::Stage;
 use crate::error::{Error, Result, ensure};
 
 /// The maximum number of components that are ablated one by one. With more components, several are ablated together
 /// while the loss stays within the tolerance.
 const MAX_SINGLE_ABLATIONS: usize = 16;
 
+/// The number of components with the largest estimates that are ablated alone before the search, so that these effects are
+/// known if the search ends early.
+const FIRST_SINGLE_ABLATIONS: usize = 16;
+
 /// A circuit.
 #[derive(Debug)]
 pub(super) struct Pruned {
-    /// The components, each with the quantity when it is ablated together with all components outside the circuit.
-    pub kept: Vec<Ablated>,
+    /// The components, each with the quantity when it is ablated together with all components outside the circuit; `None`
+    /// if the search ended before.
+    pub kept: Vec<(Site, Option<f64>)>,
     /// The quantity with all components outside the circuit ablated.
     pub value: f64,
     /// The number of smaller sets of components that were all evaluated, none of which is a circuit; `None` after a greedy
@@ -23,15 +30,48 @@ pub(super) struct Pruned {
     pub smaller_sets: Option<usize>,
 }
 
+/// The result of a search.
+pub(super) struct Found {
+    /// Components of the circuit, each with the quantity when it alone is ablated. The component whose ablation changes the
+    /// quantity least comes first. Components may be missing if the search ended early.
+    pub alone: Vec<Ablated>,
+    pub pruned: Pruned,
+    /// The stages that ended early.
+    pub cut: Vec<Stage>,
+}
+
+/// Orders components such that the estimated changes of all up to any component add up to at most the tolerance, given
+/// the change so far, and the smallest come first. Components that do not fit come last.
+fn in_order(mut estimates: Vec<(Site, f64)>, mut change: f64, tolerance: f64) -> Vec<Site> {
+    estimates.sort_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+    let mut ordered = Vec::new();
+    while !estimates.is_empty() {
+        let fits = |(_, estimate): &(Site, f64)| (change + estimate).abs() <= tolerance;
+        let (site, estimate) = estimates.remove(estimates.iter().position(fits).unwrap_or(0));
+        change += estimate;
+        ordered.push(site);
+    }
+    ordered
+}
+
 impl<B: Backend> Bench<'_, B> {
-    /// Ranks components by the quantity when each is ablated in addition to all `ablated` ones. The component whose
-    /// ablation changes the full model's quantity least comes first.
-    fn rank(&self, components: &[Site], ablated: &[Site], full: f64) -> Result<Vec<Ablated>> {
-        let ablate = |&site: &Site| {
-            let values = self.values_with(&self.ablations(&[ablated, &[site]].concat()))?;
-            Ok(Ablated { site, values })
-        };
-        let mut ranked = components.iter().map(ablate).collect::<Result<Vec<_>>>()?;
+    /// Ranks components by the quantity when each is ablated in addition to what `base` ablates. The component whose
+    /// ablation changes the full model's quantity least comes first. Components are missing if the stage ends early.
+    fn rank(
+        &self,
+        base: &BasePass<B>,
+        components: &[Site],
+        full: f64,
+        (stage, done, all): (Stage, usize, usize),
+    ) -> Result<Vec<Ablated>> {
+        let variants: Vec<_> = components.iter().map(|&site| self.ablation(&[site])).collect();
+        let values = self.values_of_variants(base, &variants, |count| {
+            self.watch.report(stage, done + count, all);
+            !self.watch.ends(stage)
+        })?;
+        let ablated = components.iter().zip(values);
+        let mut ranked: Vec<Ablated> =
+            ablated.filter_map(|(&site, values)| Some(Ablated { site, values: values? })).collect();
         let change = |it: &Ablated| (it.mean() - full).abs();
         ranked.sort_by(|a, b| change(a).total_cmp(&change(b)));
         Ok(ranked)
@@ -44,32 +84,69 @@ impl<B: Backend> Bench<'_, B> {
         let candidates = match all.len() <= MAX_SINGLE_ABLATIONS {
             true => all,
             false => {
-                let estimates = estimates(self, &[])?.into_iter();
+                let estimates = rough_estimates(self, &[])?.into_iter();
                 let largest = estimates.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
                 largest.into_iter().map(|(site, _)| site).collect()
             }
         };
-        let ranked = self.rank(&candidates, &[], full)?;
+        let progress = (Stage::RandomWeights, 0, candidates.len());
+        let ranked = self.rank(&self.full_pass(), &candidates, full, progress)?;
         Ok(ranked.last().map_or(0.0, |it| (it.mean() - full).abs()))
     }
 
-    /// Searches for a circuit. Returns at least its components, each with the quantity when it alone is ablated, in the
-    /// order of [`rank`](Self::rank); and the circuit.
-    ///
-    /// Of many components, most are ruled out by gradients before any is ablated alone.
-    pub fn search(&self, full: f64, tolerance: f64) -> Result<(Vec<Ablated>, Pruned)> {
+    /// Searches for a circuit. Of many components, most are ruled out by gradients before any is ablated together with
+    /// them.
+    pub fn search(&self, full: f64, tolerance: f64) -> Result<Found> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
+        let (base, stage) = (self.full_pass(), Stage::Components);
         if all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
-            let ranked = self.rank(&all, &[], full)?;
-            let pruned = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
-            return Ok((ranked, pruned));
+            let ranked = self.rank(&base, &all, full, (stage, 0, all.len()))?;
+            if ranked.len() < all.len() {
+                let kept = all.into_iter().map(|site| (site, None)).collect();
+                let pruned = Pruned { kept, value: full, smaller_sets: None };
+                return Ok(Found { alone: ranked, pruned, cut: vec![stage] });
+            }
+            let (pruned, is_complete) = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
+            let alone = self.ablated_alone(&pruned, ranked, full)?;
+            return Ok(Found { alone, pruned, cut: if is_complete { Vec::new() } else { vec![stage] } });
         }
-        let ablated = self.prune_by_estimates(all.len(), (full, tolerance))?;
-        let remaining: Vec<Site> = all.into_iter().filter(|site| !ablated.contains(site)).collect();
-        let ranked = self.rank(&remaining, &ablated, full)?;
-        let pruned = self.prune(ranked, ablated, (full, tolerance))?;
-        let kept: Vec<Site> = pruned.kept.iter().map(|it| it.site).collect();
-        Ok((self.rank(&kept, &[], full)?, pruned))
+        let mut estimates = estimates(self, &[])?;
+        estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        let first: Vec<Site> = estimates.iter().take(FIRST_SINGLE_ABLATIONS).map(|(site, _)| *site).collect();
+        let alone = self.rank(&base, &first, full, (stage, 0, all.len()))?;
+        let ablated = self.prune_by_estimates(estimates, (full, tolerance))?;
+        let remaining: Vec<Site> = all.iter().copied().filter(|site| !ablated.contains(site)).collect();
+        let progress = (stage, ablated.len(), all.len());
+        let ranked = self.rank(&base.with(&self.ablation(&ablated))?, &remaining, full, progress)?;
+        let (pruned, is_complete) = match ranked.len() == remaining.len() {
+            true => self.prune(ranked, ablated, (full, tolerance))?,
+            false => (self.pruned(&remaining, &ranked, self.ablated(&ablated)?), false),
+        };
+        let mut cut: Vec<Stage> = (!is_complete).then_some(stage).into_iter().collect();
+        let alone = self.ablated_alone(&pruned, alone, full)?;
+        cut.extend((alone.len() < pruned.kept.len()).then_some(Stage::SingleAblations));
+        Ok(Found { alone, pruned, cut })
+    }
+
+    /// Ablates each component of a circuit alone, except those that are `known`. The component whose ablation changes the
+    /// full model's quantity least comes first. Components are missing if the stage ends early.
+    pub fn ablated_alone(&self, pruned: &Pruned, known: Vec<Ablated>, full: f64) -> Result<Vec<Ablated>> {
+        let sites = pruned.kept.iter().map(|(site, _)| *site);
+        let is_unknown = |site: &Site| known.iter().all(|it| it.site != *site);
+        let unknown: Vec<Site> = sites.clone().filter(is_unknown).collect();
+        let progress = (Stage::SingleAblations, sites.len() - unknown.len(), sites.len());
+        let mut alone = self.rank(&self.full_pass(), &unknown, full, progress)?;
+        alone.extend(known.into_iter().filter(|it| sites.clone().any(|site| site == it.site)));
+        let change = |it: &Ablated| (it.mean() - full).abs();
+        alone.sort_by(|a, b| change(a).total_cmp(&change(b)));
+        Ok(alone)
+    }
+
+    /// Returns the circuit of the `kept` components, of which some are `ranked`.
+    fn pruned(&self, kept: &[Site], ranked: &[Ablated], value: f64) -> Pruned {
+        let without = |site: &Site| ranked.iter().find(|it| it.site == *site).map(Ablated::mean);
+        let kept = kept.iter().map(|site| (*site, without(site))).collect();
+        Pruned { kept, value, smaller_sets: None }
     }
 
     /// Returns the smallest circuit: evaluates all sets of components that are smaller than the `found` circuit, in the order
@@ -89,22 +166,28 @@ impl<B: Backend> Bench<'_, B> {
         let members = |set: u32| {
             all.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, site)| *site)
         };
-        let mut evaluated = 0;
+        let (mut evaluated, base) = (0, self.full_pass());
         for size in 0..found.kept.len() as u32 {
-            let mut closest: Option<(f64, f64, Vec<Site>)> = None;
             let sets: Vec<u32> = (0..1 << all.len()).filter(|set: &u32| set.count_ones() == size).collect();
-            for set in &sets {
-                let ablated: Vec<Site> = members(!set & ((1 << all.len()) - 1)).collect();
-                let value = self.ablated(&ablated)?;
-                let distance = (value - full).abs();
-                if distance <= tolerance && closest.as_ref().is_none_or(|(nearest, ..)| distance < *nearest) {
-                    closest = Some((distance, value, ablated));
-                }
+            let ablated = |set: &u32| members(!set & ((1 << all.len()) - 1)).collect::<Vec<_>>();
+            let variants: Vec<_> = sets.iter().map(|set| self.ablation(&ablated(set))).collect();
+            let values = self.values_of_variants(&base, &variants, |count| {
+                self.watch.report(Stage::Proof, evaluated + count, 1 << all.len());
+                !self.watch.ends(Stage::Proof)
+            })?;
+            let values: Vec<f64> = values.into_iter().flatten().map(|values| mean(&values)).collect();
+            if values.len() < sets.len() {
+                return Ok(found);
             }
-            if let Some((_, value, ablated)) = closest {
-                let kept: Vec<Site> = all.iter().copied().filter(|site| !ablated.contains(site)).collect();
-                let kept = self.rank(&kept, &ablated, full)?;
-                return Ok(Pruned { kept, value, smaller_sets: Some(evaluated) });
+            let near = sets.iter().zip(values).filter(|(_, value)| (value - full).abs() <= tolerance);
+            let closest = near.min_by(|a, b| (a.1 - full).abs().total_cmp(&(b.1 - full).abs()));
+            if let Some((set, value)) = closest {
+                let kept: Vec<Site> = members(*set).collect();
+                let progress = (Stage::Proof, evaluated, 1 << all.len());
+                let base = base.with(&self.ablation(&ablated(set)))?;
+                let ranked = self.rank(&base, &kept, full, progress)?;
+                let pruned = self.pruned(&kept, &ranked, value);
+                return Ok(Pruned { smaller_sets: Some(evaluated), ..pruned });
             }
             evaluated += sets.len();
         }
@@ -112,33 +195,39 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     /// Returns components whose ablation together keeps the quantity within the tolerance of the full model's. Repeatedly
-    /// ablates as many of the components with the smallest estimates as possible.
-    fn prune_by_estimates(&self, all: usize, (full, tolerance): (f64, f64)) -> Result<Vec<Site>> {
-        let mut ablated: Vec<Site> = Vec::new();
-        while all - ablated.len() > MAX_SINGLE_ABLATIONS {
-            let mut estimates = estimates(self, &ablated)?;
-            estimates.sort_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-            let candidates: Vec<Site> =
-                ablated.iter().copied().chain(estimates.into_iter().map(|(site, _)| site)).collect();
+    /// ablates as many of the components with the smallest estimates as possible, at first those of the full model.
+    fn prune_by_estimates(
+        &self,
+        mut estimates: Vec<(Site, f64)>,
+        (full, tolerance): (f64, f64),
+    ) -> Result<Vec<Site>> {
+        let (all, mut ablated, mut change) = (estimates.len(), Vec::<Site>::new(), 0.0);
+        while !self.watch.ends(Stage::Components) {
+            let candidates = [ablated.clone(), in_order(estimates, change, tolerance)].concat();
             // The largest number of candidates that can be ablated, between those that can and those that cannot.
             let (mut possible, mut impossible) = (ablated.len(), all + 1);
-            while impossible - possible > 1 {
+            while impossible - possible > 1 && !self.watch.ends(Stage::Components) {
                 let count = usize::midpoint(possible, impossible);
-                match (self.ablated(&candidates[..count])? - full).abs() <= tolerance {
-                    true => possible = count,
+                let change_of_count = self.ablated(&candidates[..count])? - full;
+                match change_of_count.abs() <= tolerance {
+                    true => (possible, change) = (count, change_of_count),
                     false => impossible = count,
                 }
             }
-            if possible == ablated.len() {
+            let is_stuck = possible == ablated.len();
+            ablated = candidates[..possible].to_vec();
+            self.watch.report(Stage::Components, possible, all);
+            if is_stuck || all - possible <= MAX_SINGLE_ABLATIONS {
                 break;
             }
-            ablated = candidates[..possible].to_vec();
+            estimates = rough_estimates(self, &ablated)?;
         }
         Ok(ablated)
     }
 
     /// Prunes components, as ranked by [`rank`](Self::rank) in addition to the `ablated` ones. Stops when ablating any
-    /// further component changes the full model's quantity by more than `tolerance`, up or down.
+    /// further component changes the full model's quantity by more than `tolerance`, up or down. Returns false if the search
+    /// ended before.
     ///
     /// A better quantity is no reason to ablate a component: a circuit without a harmful component differs from what the
     /// model computes.
@@ -147,7 +236,8 @@ impl<B: Backend> Bench<'_, B> {
         mut ranked: Vec<Ablated>,
         mut ablated: Vec<Site>,
         (full, tolerance): (f64, f64),
-    ) -> Result<Pruned> {
+    ) -> Result<(Pruned, bool)> {
+        let all = ranked.len() + ablated.len();
         let mut value = if ablated.is_empty() { full } else { self.ablated(&ablated)? };
         let is_near = |value: f64| (value - full).abs() <= tolerance;
         loop {
@@ -165,11 +255,15 @@ impl<B: Backend> Bench<'_, B> {
                 }
                 count /= 2;
             }
-            if count == 0 || count == ranked.len() {
-                return Ok(Pruned { kept: ranked.split_off(count), value, smaller_sets: None });
-            }
             let kept: Vec<Site> = ranked[count..].iter().map(|it| it.site).collect();
-            ranked = self.rank(&kept, &ablated, full)?;
+            if count == 0 || kept.is_empty() {
+                return Ok((self.pruned(&kept, &ranked, value), true));
+            }
+            let base = self.full_pass().with(&self.ablation(&ablated))?;
+            ranked = self.rank(&base, &kept, full, (Stage::Components, ablated.len(), all))?;
+            if ranked.len() < kept.len() {
+                return Ok((self.pruned(&kept, &ranked, value), false));
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! An explanation as sentences.
 
-use super::explanation::{CircuitGain, Component, Edge, Explanation};
+use super::explanation::{CircuitGain, Component, Cut, Edge, Explanation, TestedConnections};
 use super::kind::HeadKind;
 use super::patching::Patching;
 use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
+use super::watch::Stage;
 use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed, signed, thousands};
@@ -28,10 +29,12 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
         ),
         None => "The search was greedy, so a smaller circuit may exist.".to_string(),
     });
+    sentences.extend(explanation.cut.as_ref().map(describe_cut));
+    sentences.extend(describe_tested(explanation));
     for component in &explanation.components {
         sentences.push(describe_component(explanation, component, scores));
         let at = (component.layer, component.head, component.cross);
-        let into = |edge: &&Edge| (edge.to[0], Some(edge.to[1]), edge.to_cross) == at;
+        let into = |edge: &&Edge| (edge.to.0, edge.to.1, edge.to_cross) == at;
         sentences
             .extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, &explanation.gain)));
     }
@@ -60,13 +63,15 @@ fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
 fn describe_circuit(explanation: &Explanation) -> String {
     let Explanation { components, gain, .. } = explanation;
     let heads = components.iter().filter(|component| component.head.is_some()).count();
+    let unconfirmed = explanation.circuit_components() - components.len();
     format!(
-        "{} of {} ({}, {}) recover {} of the gain over {}: {} {} with all others {}, {} for the full model, {} for the \
+        "{} of {} ({}, {}{}) recover {} of the gain over {}: {} {} with all others {}, {} for the full model, {} for the \
          baseline; with these ablated, the others recover {}.",
-        components.len(),
+        explanation.circuit_components(),
         counted(explanation.model_components(), "component"),
         counted(heads, "head"),
         counted(components.len() - heads, "feed-forward layer"),
+        if unconfirmed == 0 { String::new() } else { format!(", {unconfirmed} not ablated alone") },
         percent(gain.faithfulness),
         gain.baseline_of.name(),
         gain.quantity.name(),
@@ -76,6 +81,32 @@ fn describe_circuit(explanation: &Explanation) -> String {
         rounded(gain.baseline),
         percent(gain.complement_share),
     )
+}
+
+/// Formats the stages that ended early.
+fn describe_cut(Cut { stages, .. }: &Cut) -> String {
+    let missing = stages.iter().map(|stage| match stage {
+        Stage::Components => "the circuit may contain components that do not matter",
+        Stage::Proof => "a smaller circuit may exist",
+        Stage::SingleAblations => "not all components were ablated alone",
+        Stage::Connections => "not all connections were ablated",
+        Stage::TunedLens => "the tuned lens was not trained",
+        Stage::Patching => "activation patching was skipped",
+        Stage::RandomWeights => "the effects of random weights are unknown",
+    });
+    format!("The search ended early, so {}.", missing.collect::<Vec<_>>().join("; "))
+}
+
+/// Formats how many connections were tested, unless all were.
+fn describe_tested(explanation: &Explanation) -> Option<String> {
+    let TestedConnections { possible, patched } = explanation.connections;
+    (patched < possible).then(|| {
+        format!(
+            "Of {} between these components, {} with the largest estimated effects were ablated.",
+            counted(possible, "possible connection"),
+            thousands(patched as f64)
+        )
+    })
 }
 
 /// Formats the losses on both copies, and the heads of each kind.
@@ -113,8 +144,9 @@ fn describe_component(
     if gain.quantity.is_worse(gain.model, *ablated) && rounded(gain.model) != rounded(*ablated) {
         effect += ", so it makes the model worse on these sequences";
     }
-    let without = percent(gain.share(*without));
-    let effect = format!("{effect}; without it, the circuit recovers {without}.");
+    let without = without.map(|without| percent(gain.share(without)));
+    let without = without.map(|share| format!("; without it, the circuit recovers {share}"));
+    let effect = format!("{effect}{}.", without.unwrap_or_default());
     let Some(head) = *head else {
         let verb = verb[..1].to_uppercase() + &verb[1..];
         return format!("{verb} the feed-forward layer of layer {layer} {effect}");
@@ -162,19 +194,33 @@ fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
     format!("{layer} {kind}head {head}")
 }
 
+/// Formats the name of the end of a connection.
+fn end_name((layer, head): (usize, Option<usize>), cross: bool) -> String {
+    match head {
+        Some(head) => format!("layer {}", after_layer([layer, head], cross)),
+        None => format!("the feed-forward layer of layer {layer}"),
+    }
+}
+
 fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
-    let (input, letter) = match edge.input {
+    let (from, to) = (end_name(edge.from, edge.from_cross), end_name(edge.to, edge.to_cross));
+    let input = edge.input.map(|input| match input {
         HeadInput::Query => ("queries", "Q"),
         HeadInput::Key => ("keys", "K"),
         HeadInput::Value => ("values", "V"),
+    });
+    let scores = edge.composition.zip(edge.random).map(|scores| [scores.0, scores.1].map(rounded));
+    let through = match (input, scores) {
+        (Some((name, letter)), Some([composition, random])) => {
+            format!(" through its {name} ({letter}-composition {composition}, random weights {random})")
+        }
+        (Some((name, _)), None) => format!(" through its {name}"),
+        (None, _) => String::new(),
     };
     format!(
-        "Layer {} reads the output of layer {} through its {input} ({letter}-composition {}, random \
-         weights {}); ablating this path {}.",
-        after_layer(edge.to, edge.to_cross),
-        after_layer(edge.from, edge.from_cross),
-        fixed(edge.composition, 2),
-        fixed(edge.random, 2),
+        "{}{} reads the output of {from}{through}; ablating this path {}.",
+        to[..1].to_uppercase(),
+        &to[1..],
         effect(gain.quantity, gain.model, edge.ablated),
     )
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
-use super::explanation::{Component, Explanation};
+use super::explanation::{Component, Edge, Explanation};
 use super::lens::Lens;
 use super::patching::Patching;
 use super::question::Quantity;
@@ -109,8 +109,13 @@ impl Explanation {
             }
             None => it.feed_forward && !it.cross && it.layer < layers,
         };
-        let is_in_circuit = |[layer, head]: [usize; 2], cross: bool| {
-            self.components.iter().any(|it| (it.layer, it.head, it.cross) == (layer, Some(head), cross))
+        let is_in_circuit = |(layer, head): (usize, Option<usize>), cross: bool| {
+            self.components.iter().any(|it| (it.layer, it.head, it.cross) == (layer, head, cross))
+        };
+        let is_edge = |it: &Edge| {
+            is_in_circuit(it.from, it.from_cross)
+                && is_in_circuit(it.to, it.to_cross)
+                && it.input.is_some() == it.to.1.is_some()
         };
         let is_consistent = self.components.is_empty() == self.gain.no_circuit.is_some();
         let has_leftovers =
@@ -136,10 +141,8 @@ impl Explanation {
             (has_shares, "`faithfulness` or `complement_share` does not match the other numbers"),
             (!is_loss || values.iter().all(|&loss| loss >= 0.0), "a loss is negative"),
             (
-                self.edges
-                    .iter()
-                    .all(|it| is_in_circuit(it.from, it.from_cross) && is_in_circuit(it.to, it.to_cross)),
-                "`edges` connects heads outside `components`",
+                self.edges.iter().all(is_edge),
+                "`edges` connects components outside `components`, or by an input that they lack",
             ),
         ]
     }

@@ -31,6 +31,19 @@ impl<B: Backend> KeyValueCache<B> {
         self.time
     }
 
+    /// Returns a cache of the first `time` positions for `copies` of the batch, which follow each other in the batch
+    /// dimension.
+    ///
+    /// # Panics
+    /// Panics if fewer positions are cached.
+    #[must_use]
+    pub fn prefix(&self, time: usize, copies: usize) -> Self {
+        assert!(time <= self.time, "the cache has {} positions, not {time}", self.time);
+        let part = |filled: &Tensor<B, 3>| filled.clone().narrow(1, 0, time).repeat_dim(0, copies);
+        let filled = self.filled.as_ref().filter(|_| time > 0);
+        Self { filled: filled.map(|filled| filled.each_ref().map(part)), time }
+    }
+
     /// Appends the keys and values of the next positions, and returns the keys and values of all positions.
     ///
     /// # Shapes
@@ -109,6 +122,10 @@ mod tests {
     use burn::tensor::Distribution;
     use burn_ndarray::NdArray;
 
+    fn narrowed(all: &Tensor<NdArray, 3>, start: usize, time: usize) -> Tensor<NdArray, 3> {
+        all.clone().narrow(1, start, time)
+    }
+
     #[test]
     fn cache_returns_everything_appended_in_order() {
         let device = Default::default();
@@ -125,6 +142,10 @@ mod tests {
             assert_eq!(all_values.into_data(), values.clone().narrow(1, 0, start).into_data());
         }
         assert_eq!(start, 301);
+        let mut prefix = cache.prefix(70, 3);
+        let [next, all] = [narrowed(&keys, 70, 2), narrowed(&keys, 0, 72)].map(|part| part.repeat_dim(0, 3));
+        let [found, _] = prefix.append(next.clone(), next).unwrap();
+        assert_eq!(found.into_data(), all.into_data());
     }
 
     #[test]

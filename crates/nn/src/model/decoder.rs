@@ -17,7 +17,7 @@ use super::encoder::{Encoder, Source};
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
-use crate::ops::{self, Norm};
+use crate::ops::{self, Norm, ScorePosition};
 use crate::position::{Position, contributions, document_contributions};
 use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
@@ -88,7 +88,7 @@ impl<B: Backend> Decoder<B> {
         &self,
         inputs: Inputs<B>,
         memories: &[Memory<B>],
-        mut caches: Option<&mut [KeyValueCache<B>]>,
+        caches: Option<&mut [KeyValueCache<B>]>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         let [_, time] = inputs.tokens.dims();
@@ -100,16 +100,51 @@ impl<B: Backend> Decoder<B> {
             None => contributions(self.position.as_ref(), start, time)?,
             Some(documents) => document_contributions(self.position.as_ref(), documents)?,
         };
-        let mut hooks = BlockHooks::standalone(hooks);
-
         let x = self.embedding.forward(inputs.tokens.clone(), added)?; // [batch, time, d_model]
-        let mut x = hooks.apply(HookPoint::Embedding, x);
-        for (layer, block) in self.blocks.iter().enumerate() {
+        let x = BlockHooks::standalone(hooks).apply(HookPoint::Embedding, x);
+        self.through_blocks((0, x), (&inputs, memories, &position), caches, hooks)
+    }
+
+    /// Like [`hidden_states`](Self::hidden_states), but starts at the block `first` with the residual stream `x` before
+    /// it. `inputs` gives the documents; its tokens are not read. `x` may have more sequences than `inputs`, if these are
+    /// single documents without `memories`.
+    ///
+    /// # Shapes
+    /// `x` and the result are `[batch, time, d_model]`.
+    ///
+    /// # Errors
+    /// Same as [`hidden_states`](Self::hidden_states).
+    pub fn hidden_states_from(
+        &self,
+        (first, x): (usize, Tensor<B, 3>),
+        (inputs, memories): (&Inputs<B>, &[Memory<B>]),
+        caches: Option<&mut [KeyValueCache<B>]>,
+        hooks: &mut dyn Hooks<B>,
+    ) -> Result<Tensor<B, 3>> {
+        let [_, time, _] = x.dims();
+        let start = caches.as_ref().map_or(0, |caches| caches[0].time());
+        let (_, position) = match &inputs.documents {
+            None => contributions(self.position.as_ref(), start, time)?,
+            Some(documents) => document_contributions(self.position.as_ref(), documents)?,
+        };
+        self.through_blocks((first, x), (inputs, memories, &position), caches, hooks)
+    }
+
+    /// Passes the residual stream through the blocks from the block `first`.
+    fn through_blocks(
+        &self,
+        (first, mut x): (usize, Tensor<B, 3>),
+        (inputs, memories, position): (&Inputs<B>, &[Memory<B>], &ScorePosition<B>),
+        mut caches: Option<&mut [KeyValueCache<B>]>,
+        hooks: &mut dyn Hooks<B>,
+    ) -> Result<Tensor<B, 3>> {
+        let mut hooks = BlockHooks::standalone(hooks);
+        for (layer, block) in self.blocks.iter().enumerate().skip(first) {
             hooks.layer = layer;
-            let mask = self.mask(layer, &inputs);
+            let mask = self.mask(layer, inputs);
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
             let memory = memories.get(layer);
-            let input = BlockInput { x, memory, mask: &mask, position: &position, cache };
+            let input = BlockInput { x, memory, mask: &mask, position, cache };
             x = block.forward(input, hooks.reborrow())?;
         }
         let read = hooks.input(HookPoint::Final, 0, &x);

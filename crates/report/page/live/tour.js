@@ -66,7 +66,7 @@ function tourSteps(component, sequence, example) {
   const plain = { tokens, source, first: 0, before: null, heads: [], frozen: [] };
   const isInduction = component.kinds.includes("induction");
   const view = { kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false };
-  const edge = data.circuit.edges.find(({ to, from_cross, to_cross }) => to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);
+  const edge = data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);
   const earlier = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
   const other = data.circuit.components.find((other) => other !== component && !other.cross);
   const nats = (value) => fixed(value, 2);

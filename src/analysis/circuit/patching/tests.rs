@@ -52,11 +52,12 @@ fn padding_does_not_change_logit_differences() {
         Pair { clean: vec![2, 7, 1, 8, 2, 8, 1], corrupted: vec![2, 7, 0, 8, 2, 8, 1], answers: [8, 6] };
     let model = explainable(&model).unwrap();
     let both = [short, long];
-    let together = PatchingBench::new(model, &both, &Default::default()).unwrap();
-    let together = together.differences(&together.clean);
+    let new = |pairs| PatchingBench::new(model, pairs, &Default::default(), &Unwatched).unwrap();
+    let differences = |bench: PatchingBench<B>| bench.differences(bench.clean.at(Site::Logits), 0);
+    let together = differences(new(&both));
     for (pair, expected) in both.iter().zip(together) {
-        let alone = PatchingBench::new(model, std::slice::from_ref(pair), &Default::default()).unwrap();
-        assert!((alone.differences(&alone.clean)[0] - expected).abs() < 1e-5);
+        let alone = differences(new(std::slice::from_ref(pair)));
+        assert!((alone[0] - expected).abs() < 1e-5);
     }
 }
 

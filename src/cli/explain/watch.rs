@@ -1,0 +1,87 @@
+//! The progress of `explain`, and its end by a time budget or a signal.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use crate::analysis::circuit::{Stage, Watch};
+use crate::cli::signals;
+use crate::error::Result;
+use crate::terminal::{PieceProgress, ProgressKind, Waiting};
+use crate::training::StopSignal;
+
+/// The acknowledgement of a signal.
+const NOTICE: &str = "\nnotice: interrupted; printing what is known; a second signal exits immediately\n";
+
+/// Shows the progress of an explanation, and ends it after a time budget or a signal.
+pub struct ExplanationWatch {
+    kind: ProgressKind,
+    started: Instant,
+    budget: Option<Duration>,
+    signal: StopSignal,
+    shown: RefCell<Shown>,
+}
+
+/// The progress that is shown.
+enum Shown {
+    Loading(#[expect(dead_code, reason = "shown until it is dropped")] Waiting),
+    Stage(Stage, PieceProgress),
+    Nothing,
+}
+
+impl ExplanationWatch {
+    /// Starts the progress and the budget, in seconds.
+    ///
+    /// # Errors
+    /// Returns an error if signal handlers cannot be installed.
+    pub fn new(json: bool, budget: Option<f64>) -> Result<Self> {
+        let kind = ProgressKind::next_to_result(json);
+        Ok(Self {
+            kind,
+            started: Instant::now(),
+            // A budget that no clock measures is none.
+            budget: budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            signal: signals::watch(NOTICE)?,
+            shown: RefCell::new(Shown::Loading(Waiting::new(kind, "loading the model"))),
+        })
+    }
+
+    /// Ends the progress. Returns the signal that ended the explanation, if any.
+    pub fn finish(&self) -> Option<usize> {
+        *self.shown.borrow_mut() = Shown::Nothing;
+        self.signal.received()
+    }
+}
+
+impl Watch for ExplanationWatch {
+    fn report(&self, stage: Stage, done: usize, total: usize) {
+        // Until now a signal ended the program immediately, because nothing was known.
+        self.signal.defer();
+        let mut shown = self.shown.borrow_mut();
+        if !matches!(*shown, Shown::Stage(current, _) if current == stage) {
+            // Clears the line of the previous stage first.
+            *shown = Shown::Nothing;
+            *shown = Shown::Stage(stage, PieceProgress::of(self.kind, total, unit(stage)));
+        }
+        if let Shown::Stage(_, progress) = &*shown {
+            progress.done(done);
+        }
+    }
+
+    fn ends(&self, stage: Stage) -> bool {
+        self.signal.received().is_some()
+            || self.budget.is_some_and(|budget| self.started.elapsed() >= budget.mul_f64(stage.share()))
+    }
+}
+
+/// Returns the units in which the progress of a stage is shown.
+fn unit(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Components => "components searched",
+        Stage::Proof => "sets of components evaluated",
+        Stage::SingleAblations => "components ablated alone",
+        Stage::Connections => "parts of the search for connections",
+        Stage::TunedLens => "parts of the tuned lens",
+        Stage::Patching => "activations patched",
+        Stage::RandomWeights => "components with random weights",
+    }
+}
