@@ -10,7 +10,7 @@ use std::path::Path;
 
 use causal_attention::analysis::circuit::{Component, Edge, HeadInput};
 use causal_attention::backend;
-use causal_attention::cli::explain::{self, ExplainOptions};
+use causal_attention::cli::explain;
 use causal_attention::config::Config;
 use causal_attention::data::Task;
 use causal_attention::terminal::{say, warn};

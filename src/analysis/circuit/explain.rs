@@ -4,13 +4,13 @@ use burn::tensor::backend::Backend;
 
 use super::bench::{Ablated, Bench};
 use super::explanation::{
-    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, TestedConnections, Views,
+    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, NeuronAnalysis, TestedConnections,
+    Views,
 };
 use super::gain::{Gain, TOLERANCE, groups, interval};
 use super::kind::{HeadKind, cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
-use super::neurons::NeuronAnalysis;
 use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
 use super::paths::{MIN_EDGE_EFFECT, Paths, paths};

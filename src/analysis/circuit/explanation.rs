@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::gain::Baseline;
 use super::kind::HeadKind;
 use super::lens::{Attribution, Lens};
-use super::neurons::NeuronAnalysis;
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
@@ -125,6 +124,53 @@ pub struct Explanation {
     /// The weight analysis of the heads.
     #[serde(flatten)]
     pub heads: HeadAnalysis,
+}
+
+/// A neuron of a feed-forward layer: a column of its hidden activation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Neuron {
+    /// The layer, counted from 0.
+    pub layer: usize,
+    /// The index of the neuron in the layer, counted from 0.
+    pub neuron: usize,
+    /// The estimated change of the quantity when only this neuron is ablated.
+    pub estimated: f64,
+    /// The quantity of the full model with only this neuron ablated.
+    pub ablated: f64,
+    /// The tokens at which the neuron is most active, in descending order of the magnitude of its activation.
+    pub contexts: Vec<NeuronContext>,
+}
+
+/// A token at which a neuron is active, with the tokens before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeuronContext {
+    /// The tokens; the neuron is active at the last one.
+    pub tokens: Vec<u32>,
+    /// The activation of the neuron, after the activation function.
+    pub activation: f64,
+}
+
+/// The origin of the contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextSource {
+    /// The validation set.
+    ValidationSet,
+    /// The validation sequences stored with the run.
+    StoredSequences,
+    /// The explained input itself.
+    Input,
+}
+
+/// The neurons that matter most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeuronAnalysis {
+    /// The neurons, the most important first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neurons: Vec<Neuron>,
+    /// The origin of the contexts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neuron_contexts: Option<ContextSource>,
 }
 
 /// The effects of components in a model with random weights.

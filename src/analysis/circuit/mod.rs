@@ -57,14 +57,14 @@ mod weights;
 
 pub use explain::{ExplanationContext, explain};
 pub use explanation::{
-    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, RandomEffects, TestedConnections,
-    Views,
+    Basis, CircuitGain, Component, ContextSource, Cut, Edge, Explanation, HeadAnalysis, Neuron,
+    NeuronAnalysis, NeuronContext, RandomEffects, TestedConnections, Views,
 };
 pub use gain::{Baseline, unigram};
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
-pub use neurons::{ContextSource, Neuron, NeuronAnalysis, NeuronContext, NeuronSearch, context_samples};
+pub use neurons::{NeuronSearch, context_samples};
 pub use pass::{Activations, Interventions, Site, explainable, run};
 pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};

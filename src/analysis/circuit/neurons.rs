@@ -8,11 +8,10 @@
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::{Tensor, backend::Backend};
-use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, components, mean};
 use super::estimates::{STEPS, mean_quantity};
-use super::explanation::Explanation;
+use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use super::pass::{Site, explainable};
 use super::question::Question;
 use crate::Result;
@@ -35,53 +34,6 @@ const MAX_SEARCHED_TOKENS: usize = 1 << 16;
 const MAX_OPERATIONS: usize = 200_000_000_000;
 /// The number of tokens of a batch in this search.
 const BATCH_TOKENS: usize = 2_048;
-
-/// A neuron of a feed-forward layer: a column of its hidden activation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Neuron {
-    /// The layer, counted from 0.
-    pub layer: usize,
-    /// The index of the neuron in the layer, counted from 0.
-    pub neuron: usize,
-    /// The estimated change of the quantity when only this neuron is ablated.
-    pub estimated: f64,
-    /// The quantity of the full model with only this neuron ablated.
-    pub ablated: f64,
-    /// The tokens at which the neuron is most active, in descending order of the magnitude of its activation.
-    pub contexts: Vec<NeuronContext>,
-}
-
-/// A token at which a neuron is active, with the tokens before it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NeuronContext {
-    /// The tokens; the neuron is active at the last one.
-    pub tokens: Vec<u32>,
-    /// The activation of the neuron, after the activation function.
-    pub activation: f64,
-}
-
-/// The origin of the contexts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ContextSource {
-    /// The validation set.
-    ValidationSet,
-    /// The validation sequences stored with the run.
-    StoredSequences,
-    /// The explained input itself.
-    Input,
-}
-
-/// The neurons that matter most.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct NeuronAnalysis {
-    /// The neurons, the most important first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub neurons: Vec<Neuron>,
-    /// The origin of the contexts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub neuron_contexts: Option<ContextSource>,
-}
 
 /// A search for neurons.
 #[derive(Debug, Clone, Copy)]
