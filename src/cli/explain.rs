@@ -16,8 +16,8 @@ use super::scale::positive;
 use super::{prompt, signals};
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
-    ContextSource, Explanation, ExplanationContext, NeuronSearch, Question, QuestionPrompt, Stage, Watch,
-    affordable_samples, check_memory, context_samples, explain, explainable, repeated_sequences,
+    ContextSource, Explanation, ExplanationContext, ExplanationStage, NeuronSearch, Question, QuestionPrompt,
+    Watch, affordable_samples, check_memory, context_samples, explain, explainable, repeated_sequences,
     tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
@@ -316,11 +316,17 @@ impl Job for Explain<'_> {
         let question = origin.question.clone();
         let context = ExplanationContext { certifies: options.certify, watch, ..origin };
         let mut found = explain(&model, &samples, context, &device)?;
-        let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
-        let search = NeuronSearch { count: options.neurons, contexts: &contexts, source };
-        found = found.with_neurons(&model, (&samples, &question), search, &device)?;
+        let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
+        found = match has_ended(ExplanationStage::Neurons) {
+            true => found.without_neurons(),
+            false => {
+                let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
+                let search = NeuronSearch { count: options.neurons, contexts: &contexts, source };
+                found.with_neurons(&model, (&samples, &question), search, &device)?
+            }
+        };
         if !matches!(subject, Subject::Validation(_)) {
-            found = match watch.is_some_and(|watch| watch.ends(Stage::RandomWeights)) {
+            found = match has_ended(ExplanationStage::RandomWeights) {
                 true => found.without_random_effects(),
                 false => {
                     B::InnerBackend::seed(&device, seed);

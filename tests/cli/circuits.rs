@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use causal_attention::analysis::circuit::{Edge, Explanation, HeadInput, HeadKind, Stage};
+use causal_attention::analysis::circuit::{Edge, Explanation, ExplanationStage, HeadInput, HeadKind};
 use causal_attention::analysis::{Analysis, Score, shown_head};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -251,7 +251,7 @@ fn an_ended_search_reports_what_is_known() {
         (found.components.len(), found.cut.map(|cut| cut.stages))
     };
     let (none, stages) = cut(&["--budget", "1e-6"]);
-    assert!(none == 0 && stages.unwrap().contains(&Stage::Components));
+    assert!(none == 0 && stages.unwrap().contains(&ExplanationStage::Components));
     let (some, stages) = cut(&["--budget", "1e6"]);
     assert!(some > 0 && stages.is_none());
 

@@ -33,11 +33,6 @@ pub(super) fn attention_biases<B: Backend>(
     outputs.flatten().filter_map(|output| output.bias.as_ref()).map(|bias| bias.val())
 }
 
-/// Returns the residual stream before each block of a decoder, and after the last one.
-pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
-    (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
-}
-
 /// Returns the mean loss over the non-padding targets of a batch.
 pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
     let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());

@@ -13,13 +13,13 @@ use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
 use super::pass::{Site, explainable};
 use super::patching::{Pair, Patching};
-use super::paths::{MIN_EDGE_EFFECT, Paths, paths};
+use super::paths::{FoundConnections, MIN_EDGE_EFFECT, paths};
 use super::question::Question;
 use super::repeat::Repeated;
 use super::search::{Found, Pruned};
 use super::sentences::sentences;
 use super::tuned::Translator;
-use super::watch::{Stage, Unwatched, Watch};
+use super::watch::{ExplanationStage, Unwatched, Watch};
 use super::weights::{HeadMatrices, HeadWeights, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
@@ -109,7 +109,7 @@ fn explained<B: Backend>(
         let pairs = pairs(bench, samples, (context.task, &context.question), &device)?;
         let (patching, is_cut) = Patching::watched(bench.model, &pairs, &device, bench.watch)?;
         views.patching = patching;
-        stages.extend(is_cut.then_some(Stage::Patching));
+        stages.extend(is_cut.then_some(ExplanationStage::Patching));
     }
     let mut explanation = Explanation {
         basis: basis(samples, bench.batch.tokens, context.truncation_note.clone()),
@@ -137,13 +137,13 @@ fn explained<B: Backend>(
 fn tuned_lens<B: Backend>(
     Bench { model, full, batch, watch, .. }: &Bench<B>,
     train: Option<&Sequences>,
-    cut: &mut Vec<Stage>,
+    cut: &mut Vec<ExplanationStage>,
 ) -> Result<Option<Lens>> {
     let Some(train) = train.filter(|train| tuned_lens_skip_reason(model, train).is_none()) else {
         return Ok(None);
     };
-    if watch.ends(Stage::TunedLens) {
-        cut.push(Stage::TunedLens);
+    if watch.ends(ExplanationStage::TunedLens) {
+        cut.push(ExplanationStage::TunedLens);
         return Ok(None);
     }
     let maps = Translator::all(model, train, &full.logits.device())?;
@@ -282,7 +282,7 @@ impl Circuit {
         let Found { mut alone, mut pruned, cut: mut stages } = bench.search(full, TOLERANCE * size)?;
         if certifies {
             pruned = bench.certify(pruned, full, TOLERANCE * size)?;
-            stages.extend(pruned.smaller_sets.is_none().then_some(Stage::Proof));
+            stages.extend(pruned.smaller_sets.is_none().then_some(ExplanationStage::Proof));
             alone = bench.ablated_alone(&pruned, alone, full)?;
         }
         let Pruned { kept, value, smaller_sets } = pruned;
@@ -299,9 +299,9 @@ impl Circuit {
         // The most important component comes first.
         let components: Vec<Component> = alone.iter().rev().filter_map(component).collect();
         let matrices = [&weights.matrices[..], &weights.cross];
-        let Paths { edges, tested, is_cut } =
+        let FoundConnections { edges, tested, is_cut } =
             paths(bench, &components, matrices, (full, MIN_EDGE_EFFECT * size))?;
-        stages.extend(is_cut.then_some(Stage::Connections));
+        stages.extend(is_cut.then_some(ExplanationStage::Connections));
         let complement = bench.ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
         let cut = Cut { stages, unconfirmed: kept.len() - components.len() };
         Ok(Self { components, edges, connections: tested, value, complement, smaller_sets, cut })

@@ -9,7 +9,7 @@ use super::lens::{Attribution, Lens};
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
-use super::watch::Stage;
+use super::watch::ExplanationStage;
 use super::weights::{HeadInput, HeadWeights};
 
 /// A component of a circuit: a head or a feed-forward layer.
@@ -80,7 +80,7 @@ pub struct TestedConnections {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// The stages that ended early.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<ExplanationStage>,
     /// The number of components of the circuit that were not ablated alone and are therefore not among the components.
     pub unconfirmed: usize,
 }
@@ -277,7 +277,7 @@ impl Explanation {
     }
 
     /// Records that a stage ended early.
-    pub(super) fn cut(&mut self, stage: Stage) {
+    pub(super) fn cut(&mut self, stage: ExplanationStage) {
         self.cut.get_or_insert_default().stages.push(stage);
     }
 

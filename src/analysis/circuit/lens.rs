@@ -16,7 +16,7 @@ use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
-use super::pass::{Activations, Site};
+use super::pass::{Activations, Site, residual_streams};
 use super::tuned::Translator;
 use super::weights::{centred, unembedding};
 use crate::analysis::view::floats;
@@ -54,7 +54,7 @@ impl Lens {
             Some(map) => map.translate(pass.at(site)),
             None => pass.at(site),
         };
-        Self::of_streams(model, bench::residual_streams(model).enumerate().map(translate), batch)
+        Self::of_streams(model, residual_streams(model).enumerate().map(translate), batch)
     }
 
     /// Applies the lens to the residual stream after the attention of each block, before its feed-forward layer.
@@ -63,7 +63,7 @@ impl Lens {
         pass: &Activations<B>,
         batch: &DeviceBatch<B>,
     ) -> Self {
-        let ends = bench::residual_streams(model).skip(1).enumerate();
+        let ends = residual_streams(model).skip(1).enumerate();
         let streams = ends.map(|(layer, end)| pass.at(end) - pass.at(Site::FeedForward(layer)));
         Self::of_streams(model, streams, batch)
     }
@@ -94,17 +94,15 @@ impl Lens {
 
 /// Returns the most likely tokens with their probabilities; of equal ones, the first tokens.
 fn top(probabilities: &[f32]) -> Vec<(u32, f64)> {
-    let mut tokens: Vec<u32> = (0..probabilities.len() as u32).collect();
-    let by_probability = |a: &u32, b: &u32| {
-        let [left, right] = [*a, *b].map(|token| probabilities[token as usize]);
-        right.total_cmp(&left).then(a.cmp(b))
-    };
-    if tokens.len() > TOP_TOKENS {
-        tokens.select_nth_unstable_by(TOP_TOKENS, by_probability);
-        tokens.truncate(TOP_TOKENS);
+    let mut top: Vec<(u32, f32)> = Vec::new();
+    for (&probability, token) in probabilities.iter().zip(0..) {
+        if top.len() < TOP_TOKENS || probability > top[TOP_TOKENS - 1].1 {
+            let at = top.partition_point(|(_, other)| *other >= probability);
+            top.insert(at, (token, probability));
+            top.truncate(TOP_TOKENS);
+        }
     }
-    tokens.sort_unstable_by(by_probability);
-    tokens.into_iter().map(|token| (token, f64::from(probabilities[token as usize]))).collect()
+    top.into_iter().map(|(token, probability)| (token, f64::from(probability))).collect()
 }
 
 /// The contribution of a component to the logits of the targets, minus its mean over the vocabulary; or to the difference

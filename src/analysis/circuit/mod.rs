@@ -70,7 +70,7 @@ pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use score_parts::ScoreParts;
-pub use watch::{Stage, Unwatched, Watch};
+pub use watch::{ExplanationStage, Unwatched, Watch};
 pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 
 #[cfg(test)]

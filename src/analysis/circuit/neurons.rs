@@ -14,6 +14,7 @@ use super::estimates::{STEPS, mean_quantity};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use super::pass::{Site, explainable};
 use super::question::Question;
+use super::watch::ExplanationStage;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::view::floats;
@@ -78,6 +79,16 @@ impl Explanation {
         let neurons = with_contexts(bench.model, neurons, contexts, device)?;
         self.neurons = NeuronAnalysis { neurons, neuron_contexts: Some(search.source) };
         Ok(self)
+    }
+
+    /// Records that the explanation ended before the neurons were known.
+    #[must_use]
+    pub fn without_neurons(mut self) -> Self {
+        if self.gain.no_circuit.is_none() {
+            self.cut(ExplanationStage::Neurons);
+            self.sentences.push("The neurons are unknown, because the search ended early.".to_string());
+        }
+        self
     }
 }
 

@@ -329,6 +329,11 @@ impl<B: Backend> Activations<B> {
     }
 }
 
+/// Returns the residual stream before each block of a decoder, and after the last one.
+pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Site> {
+    (0..model.blocks.len()).map(Site::Stream).chain([Site::Logits])
+}
+
 /// Returns the decoder of a model whose residual stream is the sum of its components' outputs.
 ///
 /// # Errors

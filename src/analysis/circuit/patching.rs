@@ -19,11 +19,11 @@ use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::bench::{components, residual_streams, select_positions};
-use super::pass::{Activations, Interventions, Recorded, Replacements, Site, run};
+use super::bench::{components, select_positions};
+use super::pass::{Activations, Interventions, Recorded, Replacements, Site, residual_streams, run};
 use super::question::Question;
 use super::variants::BasePass;
-use super::watch::{Stage, Unwatched, Watch};
+use super::watch::{ExplanationStage, Unwatched, Watch};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::view::floats;
@@ -300,8 +300,8 @@ impl<'a, B: Backend> PatchingBench<'a, B> {
     ) -> Result<Option<Vec<Vec<f64>>>> {
         let (mut found, mut done) = (vec![Vec::new(); variants.len()], before);
         for batch in base.batches_from(variants, shared) {
-            self.watch.report(Stage::Patching, done, total);
-            if self.watch.ends(Stage::Patching) {
+            self.watch.report(ExplanationStage::Patching, done, total);
+            if self.watch.ends(ExplanationStage::Patching) {
                 return Ok(None);
             }
             done += batch.numbers.len();

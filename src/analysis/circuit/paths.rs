@@ -14,7 +14,7 @@ use super::estimates::{Gradients, reader_gradients};
 use super::explanation::{Component, Edge, TestedConnections};
 use super::pass::{Recorded, Replacements, Site};
 use super::variants::VariantPass;
-use super::watch::Stage;
+use super::watch::ExplanationStage;
 use super::weights::{HeadInput, HeadMatrices};
 use crate::Result;
 use crate::analysis::view::floats;
@@ -33,12 +33,12 @@ const PATCHED_TOGETHER: usize = 32;
 
 /// A component as the end of a connection.
 #[derive(Clone, Copy)]
-struct End<'a> {
+struct PathEnd<'a> {
     component: &'a Component,
     site: Site,
 }
 
-impl<'a> End<'a> {
+impl<'a> PathEnd<'a> {
     fn new(component: &'a Component) -> Self {
         let Component { layer, head, cross, .. } = *component;
         let site = match head {
@@ -75,9 +75,9 @@ impl<'a> End<'a> {
 }
 
 /// A connection that may matter.
-struct Candidate<'a, B: Backend> {
-    from: End<'a>,
-    to: End<'a>,
+struct PathCandidate<'a, B: Backend> {
+    from: PathEnd<'a>,
+    to: PathEnd<'a>,
     input: Option<HeadInput>,
     /// The estimated change of the quantity; 0 if all connections are patched.
     estimate: f64,
@@ -86,7 +86,7 @@ struct Candidate<'a, B: Backend> {
 }
 
 /// The connections of a circuit.
-pub(super) struct Paths {
+pub(super) struct FoundConnections {
     /// The connections whose ablation changes the quantity, the most important first.
     pub edges: Vec<Edge>,
     pub tested: TestedConnections,
@@ -104,9 +104,9 @@ pub(super) fn paths<B: Backend>(
     components: &[Component],
     [self_attention, cross_attention]: [&[Vec<HeadMatrices<B>>]; 2],
     (full, min_change): (f64, f64),
-) -> Result<Paths> {
+) -> Result<FoundConnections> {
     let is_exhaustive = components.len() <= MAX_EXHAUSTIVE_COMPONENTS || bench.model.encoder.is_some();
-    let mut ends: Vec<End> = components.iter().map(End::new).collect();
+    let mut ends: Vec<PathEnd> = components.iter().map(PathEnd::new).collect();
     if is_exhaustive {
         ends.truncate(MAX_EXHAUSTIVE_COMPONENTS);
     }
@@ -123,12 +123,12 @@ pub(super) fn paths<B: Backend>(
     }
     let (values, random) = (search.patched(&candidates)?, self_attention[0][0].random_composition());
     let patched = values.iter().flatten().count();
-    let matrices = |end: &End| match end.site {
+    let matrices = |end: &PathEnd| match end.site {
         Site::Head(layer, head) => Some(&self_attention[layer][head]),
         Site::Cross(layer, head) => Some(&cross_attention[layer][head]),
         _ => None,
     };
-    let edge = |(Candidate { from, to, input, .. }, value): (&Candidate<B>, Option<f64>)| {
+    let edge = |(PathCandidate { from, to, input, .. }, value): (&PathCandidate<B>, Option<f64>)| {
         let ablated = value.filter(|value| (value - full).abs() >= min_change)?;
         let scored = matrices(from).zip(matrices(to)).zip(*input);
         let composition = scored.map(|((from, to), input)| to.composition(from, input));
@@ -148,13 +148,13 @@ pub(super) fn paths<B: Backend>(
     let change = |edge: &Edge| (edge.ablated - full).abs();
     edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
     let is_cut = !is_complete || patched < candidates.len();
-    Ok(Paths { edges, tested: TestedConnections { possible, patched }, is_cut })
+    Ok(FoundConnections { edges, tested: TestedConnections { possible, patched }, is_cut })
 }
 
 /// The search for connections between components.
 struct PathSearch<'a, B: Backend> {
     bench: &'a Bench<'a, B>,
-    ends: &'a [End<'a>],
+    ends: &'a [PathEnd<'a>],
     /// The gradients that select connections; `None` to select all.
     gradients: Option<Gradients<B>>,
     min_estimate: f64,
@@ -163,16 +163,17 @@ struct PathSearch<'a, B: Backend> {
 impl<'a, B: Backend> PathSearch<'a, B> {
     /// Returns the connections that may matter, the number of possible connections, and false if the stage ended before all
     /// senders were ablated.
-    fn candidates(&self) -> Result<(Vec<Candidate<'a, B>>, usize, bool)> {
-        let readers = |from: &End| self.ends.iter().copied().filter(|to| from.order() < to.order()).collect();
-        let readers: Vec<Vec<End>> = self.ends.iter().map(readers).collect();
+    fn candidates(&self) -> Result<(Vec<PathCandidate<'a, B>>, usize, bool)> {
+        let readers =
+            |from: &PathEnd| self.ends.iter().copied().filter(|to| from.order() < to.order()).collect();
+        let readers: Vec<Vec<PathEnd>> = self.ends.iter().map(readers).collect();
         let possible = readers.iter().flatten().map(|to| to.inputs().len()).sum();
         let (mut found, mut done) = (Vec::new(), 0);
         let frozen = self.bench.frozen_pass();
         let variants: Vec<_> = self.ends.iter().map(|from| self.bench.ablation(&[from.site])).collect();
         for batch in frozen.batches(&variants) {
-            self.bench.watch.report(Stage::Connections, done, 2 * self.ends.len());
-            if self.bench.watch.ends(Stage::Connections) {
+            self.bench.watch.report(ExplanationStage::Connections, done, 2 * self.ends.len());
+            if self.bench.watch.ends(ExplanationStage::Connections) {
                 return Ok((found, possible, false));
             }
             done += batch.numbers.len();
@@ -189,7 +190,13 @@ impl<'a, B: Backend> PathSearch<'a, B> {
                         let estimate = estimates.as_ref().map_or(f64::INFINITY, of_variant);
                         if estimate.abs() >= self.min_estimate {
                             let changed = (site, self.of_variant(&pass, site, at));
-                            found.push(Candidate { from: self.ends[number], to, input, estimate, changed });
+                            found.push(PathCandidate {
+                                from: self.ends[number],
+                                to,
+                                input,
+                                estimate,
+                                changed,
+                            });
                         }
                     }
                 }
@@ -239,7 +246,7 @@ impl<'a, B: Backend> PathSearch<'a, B> {
     }
 
     /// Returns the mean quantity with each connection ablated; `None` after the stage has ended.
-    fn patched(&self, candidates: &[Candidate<B>]) -> Result<Vec<Option<f64>>> {
+    fn patched(&self, candidates: &[PathCandidate<B>]) -> Result<Vec<Option<f64>>> {
         let (base, watch) = (self.bench.full_pass(), self.bench.watch);
         let mut found = Vec::new();
         for part in candidates.chunks(PATCHED_TOGETHER) {
@@ -249,8 +256,8 @@ impl<'a, B: Backend> PathSearch<'a, B> {
                 // Ablating the senders is the first half of the stage.
                 let senders = self.ends.len();
                 let done = senders + senders * (first + count) / candidates.len();
-                watch.report(Stage::Connections, done, 2 * senders);
-                !watch.ends(Stage::Connections)
+                watch.report(ExplanationStage::Connections, done, 2 * senders);
+                !watch.ends(ExplanationStage::Connections)
             })?;
             found.extend(values.into_iter().map(|values| values.map(|values| mean(&values))));
         }
@@ -292,13 +299,13 @@ mod tests {
             without: None,
         };
         let all = [(0, Some(1)), (0, Some(4)), (0, None), (1, Some(2)), (1, None)].map(component);
-        let ends: Vec<End> = all.iter().map(End::new).collect();
+        let ends: Vec<PathEnd> = all.iter().map(PathEnd::new).collect();
         let gradients = reader_gradients(&bench).unwrap();
         let search = PathSearch { bench: &bench, ends: &ends, gradients: Some(gradients), min_estimate: 0.0 };
         let (found, possible, is_complete) = search.candidates().unwrap();
         // Two heads into each later component, the feed-forward layer of layer 0 into those of layer 1, and so on.
         assert_eq!((found.len(), possible, is_complete), (2 * (1 + 3 + 1) + (3 + 1) + 1, found.len(), true));
-        for Candidate { from, estimate, changed: (site, changed), .. } in &found {
+        for PathCandidate { from, estimate, changed: (site, changed), .. } in &found {
             let change = changed.clone() - bench.full.at(*site);
             let gradient = search.gradients.as_ref().unwrap().at(*site).unwrap();
             let expected = f64::from(floats((change * gradient).sum())[0]);

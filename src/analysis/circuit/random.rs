@@ -6,7 +6,7 @@ use super::bench::{Bench, mean};
 use super::explanation::{Explanation, RandomEffects};
 use super::pass::explainable;
 use super::question::Question;
-use super::watch::Stage;
+use super::watch::ExplanationStage;
 use crate::Result;
 use crate::analysis::Sample;
 use crate::data::Role;
@@ -64,7 +64,7 @@ impl Explanation {
     #[must_use]
     pub fn without_random_effects(mut self) -> Self {
         if self.gain.no_circuit.is_none() {
-            self.cut(Stage::RandomWeights);
+            self.cut(ExplanationStage::RandomWeights);
             self.sentences.push(
                 "The effects of random weights are unknown, because the search ended early.".to_string(),
             );

@@ -6,7 +6,7 @@ use super::bench::{Ablated, Bench, mean};
 use super::estimates::{estimates, rough_estimates};
 use super::pass::Site;
 use super::variants::BasePass;
-use super::watch::Stage;
+use super::watch::ExplanationStage;
 use crate::error::{Error, Result, ensure};
 
 /// The maximum number of components that are ablated one by one. With more components, several are ablated together
@@ -37,7 +37,7 @@ pub(super) struct Found {
     pub alone: Vec<Ablated>,
     pub pruned: Pruned,
     /// The stages that ended early.
-    pub cut: Vec<Stage>,
+    pub cut: Vec<ExplanationStage>,
 }
 
 /// Orders components such that the estimated changes of all up to any component add up to at most the tolerance, given
@@ -62,7 +62,7 @@ impl<B: Backend> Bench<'_, B> {
         base: &BasePass<B>,
         components: &[Site],
         full: f64,
-        (stage, done, all): (Stage, usize, usize),
+        (stage, done, all): (ExplanationStage, usize, usize),
     ) -> Result<Vec<Ablated>> {
         let variants: Vec<_> = components.iter().map(|&site| self.ablation(&[site])).collect();
         let values = self.values_of_variants(base, &variants, |count| {
@@ -89,7 +89,7 @@ impl<B: Backend> Bench<'_, B> {
                 largest.into_iter().map(|(site, _)| site).collect()
             }
         };
-        let progress = (Stage::RandomWeights, 0, candidates.len());
+        let progress = (ExplanationStage::RandomWeights, 0, candidates.len());
         let ranked = self.rank(&self.full_pass(), &candidates, full, progress)?;
         Ok(ranked.last().map_or(0.0, |it| (it.mean() - full).abs()))
     }
@@ -98,7 +98,7 @@ impl<B: Backend> Bench<'_, B> {
     /// them.
     pub fn search(&self, full: f64, tolerance: f64) -> Result<Found> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
-        let (base, stage) = (self.full_pass(), Stage::Components);
+        let (base, stage) = (self.full_pass(), ExplanationStage::Components);
         if all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
             let ranked = self.rank(&base, &all, full, (stage, 0, all.len()))?;
             if ranked.len() < all.len() {
@@ -122,9 +122,9 @@ impl<B: Backend> Bench<'_, B> {
             true => self.prune(ranked, ablated, (full, tolerance))?,
             false => (self.pruned(&remaining, &ranked, self.ablated(&ablated)?), false),
         };
-        let mut cut: Vec<Stage> = (!is_complete).then_some(stage).into_iter().collect();
+        let mut cut: Vec<ExplanationStage> = (!is_complete).then_some(stage).into_iter().collect();
         let alone = self.ablated_alone(&pruned, alone, full)?;
-        cut.extend((alone.len() < pruned.kept.len()).then_some(Stage::SingleAblations));
+        cut.extend((alone.len() < pruned.kept.len()).then_some(ExplanationStage::SingleAblations));
         Ok(Found { alone, pruned, cut })
     }
 
@@ -134,7 +134,7 @@ impl<B: Backend> Bench<'_, B> {
         let sites = pruned.kept.iter().map(|(site, _)| *site);
         let is_unknown = |site: &Site| known.iter().all(|it| it.site != *site);
         let unknown: Vec<Site> = sites.clone().filter(is_unknown).collect();
-        let progress = (Stage::SingleAblations, sites.len() - unknown.len(), sites.len());
+        let progress = (ExplanationStage::SingleAblations, sites.len() - unknown.len(), sites.len());
         let mut alone = self.rank(&self.full_pass(), &unknown, full, progress)?;
         alone.extend(known.into_iter().filter(|it| sites.clone().any(|site| site == it.site)));
         let change = |it: &Ablated| (it.mean() - full).abs();
@@ -172,8 +172,8 @@ impl<B: Backend> Bench<'_, B> {
             let ablated = |set: &u32| members(!set & ((1 << all.len()) - 1)).collect::<Vec<_>>();
             let variants: Vec<_> = sets.iter().map(|set| self.ablation(&ablated(set))).collect();
             let values = self.values_of_variants(&base, &variants, |count| {
-                self.watch.report(Stage::Proof, evaluated + count, 1 << all.len());
-                !self.watch.ends(Stage::Proof)
+                self.watch.report(ExplanationStage::Proof, evaluated + count, 1 << all.len());
+                !self.watch.ends(ExplanationStage::Proof)
             })?;
             let values: Vec<f64> = values.into_iter().flatten().map(|values| mean(&values)).collect();
             if values.len() < sets.len() {
@@ -183,7 +183,7 @@ impl<B: Backend> Bench<'_, B> {
             let closest = near.min_by(|a, b| (a.1 - full).abs().total_cmp(&(b.1 - full).abs()));
             if let Some((set, value)) = closest {
                 let kept: Vec<Site> = members(*set).collect();
-                let progress = (Stage::Proof, evaluated, 1 << all.len());
+                let progress = (ExplanationStage::Proof, evaluated, 1 << all.len());
                 let base = base.with(&self.ablation(&ablated(set)))?;
                 let ranked = self.rank(&base, &kept, full, progress)?;
                 let pruned = self.pruned(&kept, &ranked, value);
@@ -201,28 +201,40 @@ impl<B: Backend> Bench<'_, B> {
         mut estimates: Vec<(Site, f64)>,
         (full, tolerance): (f64, f64),
     ) -> Result<Vec<Site>> {
-        let (all, mut ablated, mut change) = (estimates.len(), Vec::<Site>::new(), 0.0);
-        while !self.watch.ends(Stage::Components) {
-            let candidates = [ablated.clone(), in_order(estimates, change, tolerance)].concat();
-            // The largest number of candidates that can be ablated, between those that can and those that cannot.
-            let (mut possible, mut impossible) = (ablated.len(), all + 1);
-            while impossible - possible > 1 && !self.watch.ends(Stage::Components) {
-                let count = usize::midpoint(possible, impossible);
-                let change_of_count = self.ablated(&candidates[..count])? - full;
-                match change_of_count.abs() <= tolerance {
-                    true => (possible, change) = (count, change_of_count),
-                    false => impossible = count,
-                }
-            }
-            let is_stuck = possible == ablated.len();
-            ablated = candidates[..possible].to_vec();
-            self.watch.report(Stage::Components, possible, all);
-            if is_stuck || all - possible <= MAX_SINGLE_ABLATIONS {
+        let (all, mut ablated, mut value) = (estimates.len(), Vec::<Site>::new(), full);
+        while !self.watch.ends(ExplanationStage::Components) {
+            let (before, ordered) = (ablated.len(), in_order(estimates, value - full, tolerance));
+            (ablated, value) = self.ablate_most((ablated, value), ordered, (full, tolerance))?;
+            self.watch.report(ExplanationStage::Components, ablated.len(), all);
+            if ablated.len() == before || all - ablated.len() <= MAX_SINGLE_ABLATIONS {
                 break;
             }
             estimates = rough_estimates(self, &ablated)?;
         }
         Ok(ablated)
+    }
+
+    /// Ablates as many of the `ordered` components as possible, from the first, in addition to the `ablated` ones. Returns all
+    /// ablated components, and the quantity.
+    fn ablate_most(
+        &self,
+        (ablated, mut value): (Vec<Site>, f64),
+        ordered: Vec<Site>,
+        (full, tolerance): (f64, f64),
+    ) -> Result<(Vec<Site>, f64)> {
+        // The largest number of candidates that can be ablated, between those that can and those that cannot.
+        let (mut possible, mut candidates) = (ablated.len(), [ablated, ordered].concat());
+        let mut impossible = candidates.len() + 1;
+        while impossible - possible > 1 && !self.watch.ends(ExplanationStage::Components) {
+            let count = usize::midpoint(possible, impossible);
+            let value_of_count = self.ablated(&candidates[..count])?;
+            match (value_of_count - full).abs() <= tolerance {
+                true => (possible, value) = (count, value_of_count),
+                false => impossible = count,
+            }
+        }
+        candidates.truncate(possible);
+        Ok((candidates, value))
     }
 
     /// Prunes components, as ranked by [`rank`](Self::rank) in addition to the `ablated` ones. Stops when ablating any
@@ -239,28 +251,26 @@ impl<B: Backend> Bench<'_, B> {
     ) -> Result<(Pruned, bool)> {
         let all = ranked.len() + ablated.len();
         let mut value = if ablated.is_empty() { full } else { self.ablated(&ablated)? };
-        let is_near = |value: f64| (value - full).abs() <= tolerance;
         loop {
-            let mut count = ranked.iter().take_while(|it| is_near(it.mean())).count();
-            if ranked.len() <= MAX_SINGLE_ABLATIONS {
-                count = count.min(1);
-            }
-            while count > 0 {
-                let sites = ranked[..count].iter().map(|it| it.site);
-                let candidates: Vec<Site> = ablated.iter().copied().chain(sites).collect();
-                let ablated_value = self.ablated(&candidates)?;
-                if is_near(ablated_value) {
-                    (ablated, value) = (candidates, ablated_value);
-                    break;
+            let is_possible = ranked.first().is_some_and(|it| (it.mean() - full).abs() <= tolerance);
+            let ordered = match (is_possible, ranked.len() <= MAX_SINGLE_ABLATIONS) {
+                (false, _) => Vec::new(),
+                (true, true) => vec![ranked[0].site],
+                (true, false) => {
+                    let changes = ranked.iter().map(|it| (it.site, it.mean() - value));
+                    in_order(changes.collect(), value - full, tolerance)
                 }
-                count /= 2;
-            }
-            let kept: Vec<Site> = ranked[count..].iter().map(|it| it.site).collect();
-            if count == 0 || kept.is_empty() {
-                return Ok((self.pruned(&kept, &ranked, value), true));
+            };
+            let before = ablated.len();
+            (ablated, value) = self.ablate_most((ablated, value), ordered, (full, tolerance))?;
+            let kept: Vec<Site> =
+                ranked.iter().map(|it| it.site).filter(|site| !ablated.contains(site)).collect();
+            if ablated.len() == before || kept.is_empty() {
+                let is_complete = !is_possible || kept.is_empty();
+                return Ok((self.pruned(&kept, &ranked, value), is_complete));
             }
             let base = self.full_pass().with(&self.ablation(&ablated))?;
-            ranked = self.rank(&base, &kept, full, (Stage::Components, ablated.len(), all))?;
+            ranked = self.rank(&base, &kept, full, (ExplanationStage::Components, ablated.len(), all))?;
             if ranked.len() < kept.len() {
                 return Ok((self.pruned(&kept, &ranked, value), false));
             }

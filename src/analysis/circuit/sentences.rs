@@ -5,7 +5,7 @@ use super::kind::HeadKind;
 use super::patching::Patching;
 use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
-use super::watch::Stage;
+use super::watch::ExplanationStage;
 use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed, signed, thousands};
@@ -86,13 +86,14 @@ fn describe_circuit(explanation: &Explanation) -> String {
 /// Formats the stages that ended early.
 fn describe_cut(Cut { stages, .. }: &Cut) -> String {
     let missing = stages.iter().map(|stage| match stage {
-        Stage::Components => "the circuit may contain components that do not matter",
-        Stage::Proof => "a smaller circuit may exist",
-        Stage::SingleAblations => "not all components were ablated alone",
-        Stage::Connections => "not all connections were ablated",
-        Stage::TunedLens => "the tuned lens was not trained",
-        Stage::Patching => "activation patching was skipped",
-        Stage::RandomWeights => "the effects of random weights are unknown",
+        ExplanationStage::Components => "the circuit may contain components that do not matter",
+        ExplanationStage::Proof => "a smaller circuit may exist",
+        ExplanationStage::SingleAblations => "not all components were ablated alone",
+        ExplanationStage::Connections => "not all connections were ablated",
+        ExplanationStage::TunedLens => "the tuned lens was not trained",
+        ExplanationStage::Patching => "activation patching was skipped",
+        ExplanationStage::Neurons => "the neurons are unknown",
+        ExplanationStage::RandomWeights => "the effects of random weights are unknown",
     });
     format!("The search ended early, so {}.", missing.collect::<Vec<_>>().join("; "))
 }

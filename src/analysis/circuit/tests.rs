@@ -139,8 +139,11 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     let patching = found.views.patching.as_ref().unwrap();
     // The exchange changes the copied token, not the position it is copied from.
     assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
-    assert_eq!((&patching.heads[0], patching.heads[1][1]), (&vec![0.0; 2], 0.0));
-    assert_eq!(patching.feed_forward, [0.0; 2]);
+    let others = patching.heads[0].iter().chain(&patching.heads[1][1..]).chain(&patching.feed_forward);
+    assert!(
+        others.clone().count() == 5 && others.into_iter().all(|share| share.abs() < 1e-5),
+        "{patching:?}"
+    );
     let [.., before, last] = found.views.lens.loss.as_slice() else { panic!("{:?}", found.views.lens) };
     assert!(last + 1.0 < *before, "only the second layer makes the prediction: {:?}", found.views.lens.loss);
     let contribution = |name: &str| found.views.attribution.iter().find(|it| it.part == name).unwrap().mean;
@@ -177,7 +180,7 @@ fn patching_finds_both_heads_of_the_circuit() {
     let pair = Pair { clean: vec![0, 1, 2, 3, 0], corrupted: vec![2, 1, 0, 3, 0], answers: [1, 3] };
     let found = Patching::new(&model, &[pair], &Default::default()).unwrap().unwrap();
     assert!(found.heads[0][1] > 0.9 && found.heads[1][0] > 0.9, "{found:?}");
-    assert_eq!([found.heads[0][0], found.heads[1][1]], [0.0; 2]);
+    assert!([found.heads[0][0], found.heads[1][1]].iter().all(|share| share.abs() < 1e-5), "{found:?}");
     assert!(found.stream[0][0] > 0.1 && found.stream[1][1] > 0.1, "one position later: {found:?}");
 }
 

@@ -18,8 +18,7 @@ use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::{Int, Tensor, backend::Backend};
 use burn_autodiff::Autodiff;
 
-use super::bench;
-use super::pass::{Interventions, run};
+use super::pass::{Interventions, residual_streams, run};
 use super::weights::unembedding;
 use crate::Result;
 use crate::analysis::view::floats;
@@ -79,7 +78,7 @@ impl<B: Backend> Translator<B> {
             let memories = model.project_memory(inputs.source.clone(), &mut NoHooks)?;
             let pass = run(model, inputs, &memories, &Interventions::default())?;
             let rows = |site| pass.at(site).flatten::<2>(0, 1).select(0, positions.clone());
-            kept.push(bench::residual_streams(model).map(rows).collect::<Vec<_>>());
+            kept.push(residual_streams(model).map(rows).collect::<Vec<_>>());
             if tokens >= TRAINING_TOKENS {
                 break;
             }

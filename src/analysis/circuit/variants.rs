@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::bench::residual_streams;
-use super::pass::{Activations, Interventions, PassRecorder, Recorded, Replacements, Site};
+use super::pass::{Activations, Interventions, PassRecorder, Recorded, Replacements, Site, residual_streams};
 use crate::Result;
 use crate::attention::{KeyValueCache, Memory};
 use crate::hooks::NoHooks;

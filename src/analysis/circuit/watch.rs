@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A stage of an explanation that may end early, in the order of their execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ExplanationStage {
     /// The search for the components of the circuit.
     Components,
     /// The proof that no smaller circuit exists.
@@ -18,11 +18,13 @@ pub enum Stage {
     TunedLens,
     /// Activation patching.
     Patching,
+    /// The search for neurons.
+    Neurons,
     /// The ablations of a model with random weights.
     RandomWeights,
 }
 
-impl Stage {
+impl ExplanationStage {
     /// Returns the share of a time budget after which the stage ends, so that later stages have time too.
     pub fn share(self) -> f64 {
         match self {
@@ -30,7 +32,7 @@ impl Stage {
             Self::SingleAblations => 0.65,
             Self::Connections => 0.85,
             Self::TunedLens | Self::Patching => 0.95,
-            Self::RandomWeights => 1.0,
+            Self::Neurons | Self::RandomWeights => 1.0,
         }
     }
 }
@@ -38,10 +40,10 @@ impl Stage {
 /// Follows an explanation and may end it early.
 pub trait Watch {
     /// Reports that `done` of `total` units of a stage are done.
-    fn report(&self, stage: Stage, done: usize, total: usize);
+    fn report(&self, stage: ExplanationStage, done: usize, total: usize);
 
     /// Returns true if the stage must end with what is known.
-    fn ends(&self, stage: Stage) -> bool;
+    fn ends(&self, stage: ExplanationStage) -> bool;
 }
 
 /// A watch of nothing: the explanation ends when it is complete.
@@ -49,9 +51,9 @@ pub trait Watch {
 pub struct Unwatched;
 
 impl Watch for Unwatched {
-    fn report(&self, _stage: Stage, _done: usize, _total: usize) {}
+    fn report(&self, _stage: ExplanationStage, _done: usize, _total: usize) {}
 
-    fn ends(&self, _stage: Stage) -> bool {
+    fn ends(&self, _stage: ExplanationStage) -> bool {
         false
     }
 }

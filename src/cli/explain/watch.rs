@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use crate::analysis::circuit::{Stage, Watch};
+use crate::analysis::circuit::{ExplanationStage, Watch};
 use crate::cli::signals;
 use crate::error::Result;
 use crate::terminal::{PieceProgress, ProgressKind, Waiting};
@@ -24,7 +24,7 @@ pub struct ExplanationWatch {
 /// The progress that is shown.
 enum Shown {
     Loading(#[expect(dead_code, reason = "shown until it is dropped")] Waiting),
-    Stage(Stage, PieceProgress),
+    Stage(ExplanationStage, PieceProgress),
     Nothing,
 }
 
@@ -53,7 +53,7 @@ impl ExplanationWatch {
 }
 
 impl Watch for ExplanationWatch {
-    fn report(&self, stage: Stage, done: usize, total: usize) {
+    fn report(&self, stage: ExplanationStage, done: usize, total: usize) {
         // Until now a signal ended the program immediately, because nothing was known.
         self.signal.defer();
         let mut shown = self.shown.borrow_mut();
@@ -67,21 +67,22 @@ impl Watch for ExplanationWatch {
         }
     }
 
-    fn ends(&self, stage: Stage) -> bool {
+    fn ends(&self, stage: ExplanationStage) -> bool {
         self.signal.received().is_some()
             || self.budget.is_some_and(|budget| self.started.elapsed() >= budget.mul_f64(stage.share()))
     }
 }
 
 /// Returns the units in which the progress of a stage is shown.
-fn unit(stage: Stage) -> &'static str {
+fn unit(stage: ExplanationStage) -> &'static str {
     match stage {
-        Stage::Components => "components searched",
-        Stage::Proof => "sets of components evaluated",
-        Stage::SingleAblations => "components ablated alone",
-        Stage::Connections => "parts of the search for connections",
-        Stage::TunedLens => "parts of the tuned lens",
-        Stage::Patching => "activations patched",
-        Stage::RandomWeights => "components with random weights",
+        ExplanationStage::Components => "components searched",
+        ExplanationStage::Proof => "sets of components evaluated",
+        ExplanationStage::SingleAblations => "components ablated alone",
+        ExplanationStage::Connections => "parts of the search for connections",
+        ExplanationStage::TunedLens => "parts of the tuned lens",
+        ExplanationStage::Patching => "activations patched",
+        ExplanationStage::Neurons => "neurons ablated",
+        ExplanationStage::RandomWeights => "components with random weights",
     }
 }

@@ -5,14 +5,14 @@ use std::cell::Cell;
 use super::*;
 
 /// Ends an explanation at a stage, after a number of further questions whether it ends.
-struct Until(Stage, Cell<usize>);
+struct Until(ExplanationStage, Cell<usize>);
 
 impl Watch for Until {
-    fn report(&self, _stage: Stage, done: usize, total: usize) {
+    fn report(&self, _stage: ExplanationStage, done: usize, total: usize) {
         assert!(done <= total, "{done} of {total}");
     }
 
-    fn ends(&self, stage: Stage) -> bool {
+    fn ends(&self, stage: ExplanationStage) -> bool {
         if stage < self.0 {
             return false;
         }
@@ -22,7 +22,7 @@ impl Watch for Until {
     }
 }
 
-fn explained_until(layers: usize, stage: Stage, questions: usize) -> Explanation {
+fn explained_until(layers: usize, stage: ExplanationStage, questions: usize) -> Explanation {
     let mut model = silent(layers);
     set_head(&mut model, [0, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
     set_head(&mut model, [1, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
@@ -39,10 +39,10 @@ fn explained_until(layers: usize, stage: Stage, questions: usize) -> Explanation
 fn an_early_end_keeps_confirmed_components() {
     let complete = explained_induction();
     assert_eq!((&complete.cut, complete.connections.patched), (&None, complete.connections.possible));
-    let found = explained_until(2, Stage::Connections, 0);
+    let found = explained_until(2, ExplanationStage::Connections, 0);
     assert_eq!(found.components, complete.components);
     assert!(found.edges.is_empty() && found.views.patching.is_none());
-    let stages = vec![Stage::Connections, Stage::Patching];
+    let stages = vec![ExplanationStage::Connections, ExplanationStage::Patching];
     assert_eq!(found.cut, Some(Cut { stages, unconfirmed: 0 }));
     let sentence =
         "The search ended early, so not all connections were ablated; activation patching was skipped.";
@@ -52,12 +52,12 @@ fn an_early_end_keeps_confirmed_components() {
 #[test]
 fn an_interrupted_search_reports_single_ablations() {
     // Of 24 components, the 16 with the largest estimates are first ablated alone.
-    let found = explained_until(8, Stage::Components, 16);
+    let found = explained_until(8, ExplanationStage::Components, 16);
     assert_eq!((found.components.len(), found.circuit_components()), (16, 24), "{:?}", found.sentences);
     assert!(found.sentences[0].starts_with("24 of 24 components"), "{:?}", found.sentences);
     let cut = found.cut.unwrap();
-    assert_eq!(cut.stages[..2], [Stage::Components, Stage::SingleAblations]);
+    assert_eq!(cut.stages[..2], [ExplanationStage::Components, ExplanationStage::SingleAblations]);
     assert!(found.components[0].ablated > found.gain.model + 1.0 && found.components[0].without.is_none());
-    let nothing = explained_until(8, Stage::Components, 0);
+    let nothing = explained_until(8, ExplanationStage::Components, 0);
     assert!(nothing.gain.no_circuit.unwrap().contains("allow it more time") && nothing.components.is_empty());
 }
