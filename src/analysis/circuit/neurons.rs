@@ -115,7 +115,8 @@ fn most_important<B: Backend>(
         }
     };
     let changes = replacements.iter().zip(hidden).map(|(new, old)| new.clone().expand(old.shape()) - old);
-    let mut estimates = estimates(bench, &changes.collect::<Vec<_>>())?;
+    let shares = (0..STEPS).map(|step| (step as f64 + 0.5) / STEPS as f64).collect::<Vec<_>>();
+    let mut estimates = estimates_at(bench, &changes.collect::<Vec<_>>(), &shares)?;
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
     let full = mean(&bench.values(&bench.full));
@@ -133,8 +134,13 @@ fn most_important<B: Backend>(
 }
 
 /// Returns layer and index of each neuron, with the estimated change of the mean quantity when its activation changes by
-/// `changes`, `[layer]` of `[batch, time, d_inner]`.
-fn estimates<B: Backend>(bench: &Bench<B>, changes: &[Tensor<B, 3>]) -> Result<Vec<([usize; 2], f64)>> {
+/// `changes`, `[layer]` of `[batch, time, d_inner]`. The gradients are those at the given shares of the way from the
+/// sequence's embeddings to the others.
+fn estimates_at<B: Backend>(
+    bench: &Bench<B>,
+    changes: &[Tensor<B, 3>],
+    shares: &[f64],
+) -> Result<Vec<([usize; 2], f64)>> {
     let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
     let clean = bench.full.at(Site::Embedding);
     let other = match &bench.corrupted {
@@ -152,15 +158,16 @@ fn estimates<B: Backend>(bench: &Bench<B>, changes: &[Tensor<B, 3>]) -> Result<V
         documents: inputs.documents.clone(),
     };
     let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
-    for step in 0..STEPS {
-        let share = (step as f64 + 0.5) / STEPS as f64;
+    for &share in shares {
         let embedding = clean.clone() + (other.clone() - clean.clone()) * share;
         let mut probe = GradientProbe { embedding, zeros: Vec::new() };
         let gradients = mean_quantity(bench, &model, stream(&model, inputs.clone(), &mut probe)?).backward();
         for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {
             let Some(gradient) = zeros.grad(&gradients) else { continue };
             let effects = floats((gradient * change.clone()).sum_dims(&[0, 1]));
-            sums.iter_mut().zip(effects).for_each(|(sum, effect)| *sum += f64::from(effect) / STEPS as f64);
+            sums.iter_mut()
+                .zip(effects)
+                .for_each(|(sum, effect)| *sum += f64::from(effect) / shares.len() as f64);
         }
     }
     let of_layer = |(layer, sums): (usize, Vec<f64>)| {
@@ -290,46 +297,81 @@ mod tests {
     use crate::analysis::circuit::testing::noisy_model;
     use crate::model::{ModelConfig, Sizes};
 
-    #[test]
-    fn the_strongest_neuron_is_found_and_ablated_exactly() {
-        let device = Default::default();
+    type B = NdArray;
+
+    fn model() -> Decoder<B> {
         let config = ModelConfig { d_model: 20, heads: 5, layers: 3, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 11, context: 8, source_context: None };
-        let Model::Decoder(mut model) = noisy_model(&config, sizes, 0.1) else {
-            panic!("the config specifies a decoder")
-        };
-        let scale_row = |model: &mut Decoder<NdArray>, factor: f32| {
-            let down = &mut model.blocks[1].feed_forward.down;
-            let row = down.weight.val().slice([7..8, 0..20]);
-            let scaled = row.clone() * factor;
-            down.weight = down.weight.clone().map(|weight| weight.slice_assign([7..8, 0..20], scaled));
-            row
-        };
-        scale_row(&mut model, 40.0);
-        let sample = Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6]);
+        match noisy_model(&config, sizes, 0.1) {
+            Model::Decoder(model) => model,
+            Model::OneLayer(_) => panic!("the config specifies a decoder"),
+        }
+    }
+
+    fn sample() -> Sample {
+        Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6])
+    }
+
+    fn hidden(bench: &Bench<B>) -> Vec<Tensor<B, 3>> {
+        let mut recorder = HiddenRecorder(Vec::new());
+        stream(bench.model, bench.batch.inputs.clone(), &mut recorder).unwrap();
+        recorder.0
+    }
+
+    #[test]
+    fn gradients_match_small_changes_of_neurons() {
+        const SMALL: f64 = 1e-2;
+        let model = model();
+        let bench = Bench::new(&model, &[sample()], &Question::default(), &Default::default()).unwrap();
+        let hidden = hidden(&bench);
+        let change = |old: &Tensor<B, 3>| bench.mean(old.clone()).expand(old.shape()) - old.clone();
+        let changes: Vec<_> = hidden.iter().map(change).collect();
+        let estimates = estimates_at(&bench, &changes, &[0.0]).unwrap();
+        for [layer, neuron] in [[0, 3], [1, 7], [2, 0]] {
+            let moved = |share: f64| {
+                let replacement = &(hidden[layer].clone() + changes[layer].clone() * share);
+                let mut ablation = NeuronAblation { layer, neuron, replacement };
+                let last = stream(&model, bench.batch.inputs.clone(), &mut ablation).unwrap();
+                mean(&bench.values_after(last).concat())
+            };
+            let slope = (moved(SMALL) - moved(-SMALL)) / (2.0 * SMALL);
+            let (_, estimate) = estimates.iter().find(|(at, _)| *at == [layer, neuron]).unwrap();
+            assert!((estimate - slope).abs() < 2e-3 * slope.abs().max(0.05), "{estimate} {slope}");
+        }
+    }
+
+    #[test]
+    fn the_only_active_neuron_is_found_and_ablated() {
+        let (device, sample) = (Default::default(), sample());
+        let mut model = model();
+        for (layer, block) in model.blocks.iter_mut().enumerate() {
+            let down = &mut block.feed_forward.down;
+            let row = down.weight.val().slice([7..8, 0..20]) * if layer == 1 { 5.0 } else { 0.0 };
+            let silent = |weight: Tensor<B, 2>| weight.zeros_like().slice_assign([7..8, 0..20], row);
+            down.weight = down.weight.clone().map(silent);
+        }
         let (samples, question) = (std::slice::from_ref(&sample), Question::default());
         let bench = Bench::new(&model, samples, &question, &device).unwrap();
         let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap();
         let neurons = with_contexts(&model, neurons, samples, &device).unwrap();
         assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
+        assert!(neurons[1..].iter().all(|it| it.estimated == 0.0));
         // The same ablation by weights: the row is zero, and the bias adds the mean.
-        let mut recorder = HiddenRecorder(Vec::new());
-        stream(&model, bench.batch.inputs.clone(), &mut recorder).unwrap();
-        let activations = floats(recorder.0[1].clone().narrow(2, 7, 1));
+        let activations = floats(hidden(&bench)[1].clone().narrow(2, 7, 1));
         let mut ablated = model.clone();
-        let row = scale_row(&mut ablated, 0.0);
-        let added = row.squeeze_dim::<1>(0) * (activations.iter().sum::<f32>() / 8.0);
         let down = &mut ablated.blocks[1].feed_forward.down;
+        let row = down.weight.val().slice([7..8, 0..20]).squeeze_dim::<1>(0);
+        let added = row * (activations.iter().sum::<f32>() / activations.len() as f32);
+        down.weight = down.weight.clone().map(|weight| weight.zeros_like());
         down.bias = down.bias.take().map(|bias| bias.map(|bias| bias + added));
         let last = stream(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
         let expected = mean(&bench.values_after(last).concat());
-        assert!((neurons[0].ablated - expected).abs() < 1e-4, "{} {expected}", neurons[0].ablated);
-        let full = mean(&bench.values(&bench.full));
-        assert!((neurons[0].estimated - (expected - full)).abs() < 0.5 * (expected - full).abs());
+        assert!((neurons[0].ablated - expected).abs() < 1e-5, "{} {expected}", neurons[0].ablated);
+        let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+        let (position, activation) = largest.unwrap();
         let top = &neurons[0].contexts[0];
-        let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();
-        assert_eq!(top.activation as f32, *largest.1);
-        assert_eq!(top.tokens, sample.inputs[largest.0.saturating_sub(5)..=largest.0]);
+        assert_eq!(top.activation as f32, *activation);
+        assert_eq!(top.tokens, sample.inputs[position.saturating_sub(5)..=position]);
     }
 
     #[test]
