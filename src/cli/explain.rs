@@ -22,13 +22,15 @@ use crate::analysis::circuit::{
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
-use crate::data::{Dataset, Role, Source, Vocabulary, tasks};
+use crate::data::tasks::{self, SequenceTask};
+use crate::data::{Dataset, Role, Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, Decoder, NormPlacement};
 use crate::reporting::{circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
 use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
+use crate::weights::native::Description;
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
 /// connections between them, each confirmed by ablation. Writes circuit.json and pictures to the run folder, or to its
@@ -265,6 +267,51 @@ enum Subject {
     Validation(Dataset),
 }
 
+impl Subject {
+    /// Returns the sequences, with their origin.
+    fn samples<'a, B: Backend>(
+        &'a self,
+        (decoder, description): (&Decoder<B>, &Description),
+        task: Option<&'a dyn SequenceTask>,
+        seed: u64,
+        device: &B::Device,
+    ) -> Result<(Vec<Sample>, ExplanationContext<'a>)> {
+        Ok(match self {
+            Subject::Given(sample) => (
+                vec![sample.clone()],
+                ExplanationContext { selects_targets: true, ..ExplanationContext::default() },
+            ),
+            Subject::Prompts(prompts) => {
+                let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+                input::check_length(description, longest, 0)?;
+                let (samples, question) = Question::of_prompts(decoder, prompts, device)?;
+                (samples, ExplanationContext { question, ..ExplanationContext::default() })
+            }
+            Subject::Repeated(pattern, vocabulary) => {
+                let (length, samples) = repeated(*pattern, vocabulary, description.sizes.context, seed)?;
+                (samples, ExplanationContext { repeated: Some(length), ..ExplanationContext::default() })
+            }
+            Subject::Validation(Dataset { train, valid, .. }) => {
+                let (samples, truncation_note) = affordable_samples(decoder, valid, backend::free_memory());
+                let lens = tuned_lens_skip_reason(decoder, train);
+                truncation_note.iter().chain(&lens).for_each(|note| warn(&format!("warning: {note}")));
+                let unigram = Some(unigram(train, &samples, description.sizes.vocab));
+                let train = Some(train);
+                (
+                    samples,
+                    ExplanationContext {
+                        unigram,
+                        train,
+                        task,
+                        truncation_note,
+                        ..ExplanationContext::default()
+                    },
+                )
+            }
+        })
+    }
+}
+
 struct Explain<'a>(&'a RunFolder, &'a Config, &'a Subject, Search<'a>);
 
 impl Job for Explain<'_> {
@@ -277,47 +324,15 @@ impl Job for Explain<'_> {
         let seed = config.data.seed.unwrap_or(config.run.seed);
         let task = (config.data.source() == Source::Sequences).then(|| tasks::build(&config.data, seed));
         let task = task.transpose()?;
-        let (samples, origin) = match subject {
-            Subject::Given(sample) => (
-                vec![sample.clone()],
-                ExplanationContext { selects_targets: true, ..ExplanationContext::default() },
-            ),
-            Subject::Prompts(prompts) => {
-                let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
-                input::check_length(&description, longest, 0)?;
-                let (samples, question) = Question::of_prompts(decoder, prompts, &device)?;
-                (samples, ExplanationContext { question, ..ExplanationContext::default() })
-            }
-            Subject::Repeated(pattern, vocabulary) => {
-                let (length, samples) = repeated(*pattern, vocabulary, description.sizes.context, seed)?;
-                (samples, ExplanationContext { repeated: Some(length), ..ExplanationContext::default() })
-            }
-            Subject::Validation(Dataset { train, valid, .. }) => {
-                let (samples, truncation_note) = affordable_samples(decoder, valid, backend::free_memory());
-                let lens = tuned_lens_skip_reason(decoder, train);
-                truncation_note.iter().chain(&lens).for_each(|note| warn(&format!("warning: {note}")));
-                let unigram = Some(unigram(train, &samples, description.sizes.vocab));
-                let (train, task) = (Some(train), task.as_deref());
-                (
-                    samples,
-                    ExplanationContext {
-                        unigram,
-                        train,
-                        task,
-                        truncation_note,
-                        ..ExplanationContext::default()
-                    },
-                )
-            }
-        };
+        let (samples, origin) = subject.samples((decoder, &description), task.as_deref(), seed, &device)?;
         let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(0);
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let question = origin.question.clone();
         let context = ExplanationContext { certifies: options.certify, watch, ..origin };
-        let mut found = explain(&model, &samples, context, &device)?;
+        let found = explain(&model, &samples, context, &device)?;
         let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
-        found = match has_ended(ExplanationStage::Neurons) {
+        let found = match has_ended(ExplanationStage::Neurons) {
             true => found.without_neurons(),
             false => {
                 let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
@@ -325,16 +340,16 @@ impl Job for Explain<'_> {
                 found.with_neurons(&model, (&samples, &question), search, &device)?
             }
         };
-        if !matches!(subject, Subject::Validation(_)) {
-            found = match has_ended(ExplanationStage::RandomWeights) {
-                true => found.without_random_effects(),
-                false => {
-                    B::InnerBackend::seed(&device, seed);
-                    let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
-                    found.with_random_effects(&random, &samples, &question, &device)?
-                }
-            };
-        }
+        let mut found = match has_ended(ExplanationStage::RandomWeights) {
+            // The task has a baseline of its own.
+            _ if matches!(subject, Subject::Validation(_)) => found,
+            true => found.without_random_effects(),
+            false => {
+                B::InnerBackend::seed(&device, seed);
+                let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
+                found.with_random_effects(&random, &samples, &question, &device)?
+            }
+        };
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {
             Some(written) => Some(written),
             None => Some(folder.unverified_weights()?.sha256()?),

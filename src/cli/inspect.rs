@@ -150,17 +150,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 
     if args.json {
-        let source = sample.source.as_deref();
-        print_json_line(&InspectReport {
-            tokens: &sample.inputs,
-            weights: Some(rows(&view.maps.attention, sample.inputs.len())),
-            source,
-            encoder_weights: source.map(|source| rows(&view.maps.encoder, source.len())),
-            cross_weights: source.map(|source| rows(&view.maps.cross, source.len())),
-            probabilities: Some(&view.probabilities),
-            scores: Some(&scores),
-            ..InspectReport::default()
-        });
+        print_all(&sample, &view, &scores);
     }
     let Some(out) = out else { return Ok(()) };
     let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
@@ -185,6 +175,21 @@ pub fn run(args: Args) -> Result<()> {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
+}
+
+/// Prints all results as JSON.
+fn print_all(sample: &Sample, view: &View, scores: &[Vec<HeadScores>]) {
+    let source = sample.source.as_deref();
+    print_json_line(&InspectReport {
+        tokens: &sample.inputs,
+        weights: Some(rows(&view.maps.attention, sample.inputs.len())),
+        source,
+        encoder_weights: source.map(|source| rows(&view.maps.encoder, source.len())),
+        cross_weights: source.map(|source| rows(&view.maps.cross, source.len())),
+        probabilities: Some(&view.probabilities),
+        scores: Some(scores),
+        ..InspectReport::default()
+    });
 }
 
 /// Prints the parts of an attention score.

@@ -92,7 +92,7 @@ fn answers_of_untrained_weights_are_not_explained() {
     for seed in 0..100 {
         let Model::Decoder(model) = randomly_initialised(seed) else { panic!("a decoder") };
         for (tokens, against) in
-            [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6], None)]
+            [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6, 2], None)]
         {
             let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None };
             let found = asked(model.clone(), &[prompt]);
@@ -102,10 +102,14 @@ fn answers_of_untrained_weights_are_not_explained() {
 }
 
 #[test]
-fn prompts_differing_in_their_parts_are_refused() {
+fn prompts_without_a_contrast_are_refused() {
     let [with, without] = [prompt(&[], Some(3)), prompt(&[], None)];
     let error = Question::of_prompts(&induction(), &[with, without], &Default::default()).unwrap_err();
     assert_eq!(error.to_string(), "1 of 2 prompts have a token to compare with; give it for all or for none");
+    // Mean ablation over equal tokens changes nothing.
+    let prompt = QuestionPrompt { tokens: vec![6, 6], answer: Some(1), against: None, corrupted: None };
+    let error = Question::of_prompts(&induction(), &[prompt], &Default::default()).unwrap_err();
+    assert!(error.to_string().starts_with("the prompt repeats a single token"), "{error}");
 }
 
 #[test]

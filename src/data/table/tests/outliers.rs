@@ -130,7 +130,7 @@ fn numbers_that_bins_would_round_are_refused() {
         fractions.problem(config(&fractions, false)).contains("has more digits than bins can tell apart")
     );
     // Digits that a float holds are read.
-    let small = File::new("small.csv", column(&|at| (9_007_199_254_740_000 + at * at).to_string()));
+    let small = File::new("small.csv", column(&|at| (9_007_199_254_739_000 + at * at).to_string()));
     assert_eq!(load(&config(&small, true), 0).unwrap().vocabulary.size(), 3);
 }
 
