@@ -215,14 +215,24 @@ fn evaluating_on_training_sequences_is_warned_about() {
     let output = program(folder).args(["compare", "run", "other", "--json"]).output().unwrap();
     let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(compared["keys"], serde_json::json!(["data.contents"]), "{compared}");
+}
 
-    // So do other rows drawn for validation.
-    small_run(folder, &[&sets[..], &["data.seed=4"]].concat(), "drawn");
-    let output = program(folder).args(["compare", "other", "drawn", "--json"]).output().unwrap();
+#[test]
+fn runs_with_other_validation_rows_are_not_compared() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let rows: String =
+        (0..200).map(|row| format!("{},{},{}\n", row % 7, row / 7 % 7, row / 49 % 7)).collect();
+    fs::write(folder.join("all.csv"), rows).unwrap();
+    for seed in ["1", "4"] {
+        let seeded = format!("data.seed={seed}");
+        let sets = ["data.path=all.csv", "data.split=shuffle", "training.steps=3", "analysis.circuit=false"];
+        small_run(folder, &[&sets[..], &[&seeded]].concat(), seed);
+    }
+    let output = program(folder).args(["compare", "1", "4", "--json"]).output().unwrap();
     let compared: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(compared["keys"], serde_json::json!(["data.contents", "data.seed"]), "{compared}");
-    let words = compared["sentences"].to_string();
-    assert!(words.contains("their losses are not compared"), "{words}");
+    assert!(compared["sentences"].to_string().contains("their losses are not compared"), "{compared}");
 }
 
 #[test]
