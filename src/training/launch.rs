@@ -102,8 +102,8 @@ pub fn train_on<B: AutodiffBackend>(
     device: B::Device,
 ) -> Result<Outcome> {
     let control = &Control::unwatched(Device::of_backend::<B>(&device));
-    let supported = || supported_precisions::<B>(&device);
-    let check = |training: &TrainingConfig| check_supported(training, &control.device, &supported());
+    let supported = supported_precisions::<B>(&device);
+    let check = |training: &TrainingConfig| check_supported(training, &control.device, &supported);
     let config = &agreed_config(config, (&mode, &given), &control.workers, check)?;
     Train { config, mode, control, given }.run::<B>(device)
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::generate::json;
+use crate::questions::COUNTING;
 use crate::weights::peers::{Expected, peer};
 use crate::{small_run, stdout_of};
 
@@ -83,13 +84,6 @@ fn circuits_agree_with_a_plain_decoder() {
         let questions = [against, json!({"corrupt": corrupt})].map(|more| [question(prompt, answer, more)]);
         cases.push(case(dir, name, &tokens, &[&questions[0], &questions[1]]));
     }
-    let counting = [
-        "data.task=arithmetic",
-        "data.train_samples=4000",
-        "training.steps=800",
-        "training.learning_rate=1e-2",
-        "analysis.circuit=false",
-    ];
     let llama = [
         "model.position=rotary",
         "model.norm_kind=rms",
@@ -99,7 +93,7 @@ fn circuits_agree_with_a_plain_decoder() {
         "model.key_value_heads=2",
     ];
     for (name, sets) in [("trained-gpt2", &[][..]), ("trained-llama", &llama)] {
-        small_run(dir, &[&counting[..], sets].concat(), name);
+        small_run(dir, &[&COUNTING[..], sets].concat(), name);
         let corrupted = json!({"against": 13, "corrupt": [1, 3, 5, 7, 9, 11]});
         let several = [
             question(&[2, 4, 6, 8], 10, json!({"against": 9})),

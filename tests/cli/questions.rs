@@ -7,17 +7,19 @@ use tempfile::TempDir;
 
 use crate::{program, small_run, stdout_of, text};
 
+/// The settings of a run that counts.
+pub const COUNTING: [&str; 5] = [
+    "data.task=arithmetic",
+    "data.train_samples=4000",
+    "training.steps=800",
+    "training.learning_rate=1e-2",
+    "analysis.circuit=false",
+];
+
 /// Trains a run that counts, so that the previous two tokens determine the next one.
 fn counting_run() -> TempDir {
     let dir = TempDir::new().unwrap();
-    let counting = [
-        "data.task=arithmetic",
-        "data.train_samples=4000",
-        "training.steps=800",
-        "training.learning_rate=1e-2",
-        "analysis.circuit=false",
-    ];
-    small_run(dir.path(), &counting, "run");
+    small_run(dir.path(), &COUNTING, "run");
     dir
 }
 

@@ -118,10 +118,8 @@ impl<'a, B: Backend> Bench<'a, B> {
         let pass = |inputs| run(model, inputs, &memories, &Interventions::default());
         let full = pass(batch.inputs.clone())?;
         let corrupted = (!question.corrupted.is_empty()).then(|| {
-            let replaced = samples.iter().zip(&question.corrupted);
-            let samples =
-                replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() });
-            pass(DeviceBatch::new(&Sample::batch_of(&samples.collect::<Vec<_>>()), device).inputs)
+            let samples = question.corrupted_samples(samples);
+            pass(DeviceBatch::new(&Sample::batch_of(&samples), device).inputs)
         });
         let corrupted = corrupted.transpose()?;
         let (quantity, replacements) = (question.quantity(), Vec::new());
@@ -138,12 +136,23 @@ impl<'a, B: Backend> Bench<'a, B> {
             input_mask,
             watch: &Unwatched,
         };
-        let replacement = |site| match &bench.corrupted {
-            Some(corrupted) => corrupted.at(site),
-            None => bench.mean(bench.full.at(site)),
-        };
-        bench.replacements = components(model).map(|site| (site, replacement(site))).collect();
+        bench.replacements = components(model).map(|site| (site, bench.contrast(site))).collect();
         Ok(bench)
+    }
+
+    /// Returns an activation on the corrupted sequences or, without them, its mean.
+    fn contrast(&self, site: Site) -> Tensor<B, 3> {
+        match &self.corrupted {
+            Some(corrupted) => corrupted.at(site),
+            None => self.mean(self.full.at(site)),
+        }
+    }
+
+    /// Returns the embedding, and its change to the embedding of the corrupted sequences or, without them, to the mean.
+    pub fn embedding_and_change(&self) -> [Tensor<B, 3>; 2] {
+        let clean = self.full.at(Site::Embedding);
+        let change = self.contrast(Site::Embedding).expand(clean.shape()) - clean.clone();
+        [clean, change]
     }
 
     /// Averages an activation at each position over the sequences, or over all positions of a single sequence or of

@@ -62,7 +62,8 @@ pub(super) fn reader_gradients<B: Backend>(bench: &Bench<B>) -> Result<Gradients
     Gradients::new(bench, &[], &shares::<STEPS>(), Probed::Readers)
 }
 
-fn shares<const COUNT: usize>() -> [f64; COUNT] {
+/// Returns evenly spaced shares of the way between two embeddings.
+pub(super) fn shares<const COUNT: usize>() -> [f64; COUNT] {
     std::array::from_fn(|step| (step as f64 + 0.5) / COUNT as f64)
 }
 
@@ -178,12 +179,7 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
         if site.point != HookPoint::Embedding {
             return self.hook_heads(site, activation.unsqueeze_dim(1)).squeeze_dim(1);
         }
-        let clean = self.bench.full.at(Site::Embedding);
-        let other = match &self.bench.corrupted {
-            Some(corrupted) => corrupted.at(Site::Embedding),
-            None => self.bench.mean(clean.clone()).expand(clean.shape()),
-        };
-        let change = other - clean.clone();
+        let [clean, change] = self.bench.embedding_and_change();
         let copies = self.shares.iter().map(|&share| clean.clone() + change.clone() * share);
         Tensor::from_inner(Tensor::cat(copies.collect(), 0))
     }

@@ -10,9 +10,9 @@ use burn::module::{AutodiffModule, Module};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::bench::{Bench, components, mean};
-use super::estimates::{STEPS, mean_quantity};
+use super::estimates::{STEPS, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
-use super::pass::{Site, explainable};
+use super::pass::explainable;
 use super::question::Question;
 use super::watch::ExplanationStage;
 use crate::Result;
@@ -105,17 +105,14 @@ fn most_important<B: Backend>(
     let replacements = match question.corrupted.is_empty() {
         true => hidden.iter().map(|activation| bench.mean(activation.clone())).collect(),
         false => {
-            let replaced = samples.iter().zip(&question.corrupted);
-            let corrupted =
-                replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() });
-            let batch = Sample::batch_of(&corrupted.collect::<Vec<_>>());
+            let batch = Sample::batch_of(&question.corrupted_samples(samples));
             let mut recorder = HiddenRecorder(Vec::new());
             stream(bench.model, DeviceBatch::new(&batch, device).inputs, &mut recorder)?;
             recorder.0
         }
     };
     let changes = replacements.iter().zip(hidden).map(|(new, old)| new.clone().expand(old.shape()) - old);
-    let shares = (0..STEPS).map(|step| (step as f64 + 0.5) / STEPS as f64).collect::<Vec<_>>();
+    let shares = shares::<STEPS>();
     let mut estimates = estimates_at(bench, &changes.collect::<Vec<_>>(), &shares)?;
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
@@ -142,11 +139,7 @@ fn estimates_at<B: Backend>(
     shares: &[f64],
 ) -> Result<Vec<([usize; 2], f64)>> {
     let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
-    let clean = bench.full.at(Site::Embedding);
-    let other = match &bench.corrupted {
-        Some(corrupted) => corrupted.at(Site::Embedding),
-        None => bench.mean(clean.clone()).expand(clean.shape()),
-    };
+    let [clean, change_of_embedding] = bench.embedding_and_change();
     let inputs = &bench.batch.inputs;
     let source = inputs.source.as_ref();
     let inputs = Inputs {
@@ -159,7 +152,7 @@ fn estimates_at<B: Backend>(
     };
     let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
     for &share in shares {
-        let embedding = clean.clone() + (other.clone() - clean.clone()) * share;
+        let embedding = clean.clone() + change_of_embedding.clone() * share;
         let mut probe = GradientProbe { embedding, zeros: Vec::new() };
         let gradients = mean_quantity(bench, &model, stream(&model, inputs.clone(), &mut probe)?).backward();
         for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {

@@ -136,33 +136,28 @@ impl Site {
 
     /// Returns the head of an activation that is per head, and 0 for others.
     pub(super) fn head(self) -> usize {
-        match self {
-            Site::Query(_, head)
-            | Site::Key(_, head)
-            | Site::Value(_, head)
-            | Site::Pattern(_, head)
-            | Site::Head(_, head)
-            | Site::Cross(_, head)
-            | Site::CrossQuery(_, head)
-            | Site::CrossPattern(_, head) => head,
-            Site::Embedding | Site::Stream(_) | Site::FeedForward(_) | Site::Logits => 0,
-        }
+        self.place(0).1
     }
 
     /// Returns the first layer whose computation depends on the activation, of a decoder with `layers` layers.
     pub(super) fn layer(self, layers: usize) -> usize {
+        self.place(layers).0
+    }
+
+    /// Returns [`layer`](Self::layer) and [`head`](Self::head).
+    fn place(self, layers: usize) -> (usize, usize) {
         match self {
-            Site::Embedding => 0,
-            Site::Stream(layer) | Site::FeedForward(layer) => layer,
-            Site::Query(layer, _)
-            | Site::Key(layer, _)
-            | Site::Value(layer, _)
-            | Site::Pattern(layer, _)
-            | Site::Head(layer, _)
-            | Site::Cross(layer, _)
-            | Site::CrossQuery(layer, _)
-            | Site::CrossPattern(layer, _) => layer,
-            Site::Logits => layers,
+            Site::Embedding => (0, 0),
+            Site::Stream(layer) | Site::FeedForward(layer) => (layer, 0),
+            Site::Query(layer, head)
+            | Site::Key(layer, head)
+            | Site::Value(layer, head)
+            | Site::Pattern(layer, head)
+            | Site::Head(layer, head)
+            | Site::Cross(layer, head)
+            | Site::CrossQuery(layer, head)
+            | Site::CrossPattern(layer, head) => (layer, head),
+            Site::Logits => (layers, 0),
         }
     }
 

@@ -101,6 +101,12 @@ impl Question {
         }
     }
 
+    /// Returns the sequences with the corrupted tokens as inputs; empty without corrupted sequences.
+    pub(super) fn corrupted_samples(&self, samples: &[Sample]) -> Vec<Sample> {
+        let replaced = samples.iter().zip(&self.corrupted);
+        replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() }).collect()
+    }
+
     /// Returns the ablation that answers the question.
     pub fn ablation(&self) -> Ablation {
         if self.corrupted.is_empty() { Ablation::Mean } else { Ablation::Resample }

@@ -203,7 +203,7 @@ impl Table<'_> {
             let is_number = |text: &String| format.is_some_and(|format| format.parse(text).is_some());
             let other = texts.iter().filter(|(text, _)| !is_number(text)).min_by_key(|(_, id)| **id);
             let (text, id) = other.map_or((String::new(), 0), |(text, id)| (excerpt(text), *id));
-            let position = self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0);
+            let position = self.first_position(id);
             let row = self.rows.iter().find(|(_, ids)| ids.contains(&position));
             let line = row.map(|(line, _)| *line).or(self.seen.first_lines.get(id as usize).copied());
             let place = match row {
@@ -223,6 +223,11 @@ impl Table<'_> {
             numbers[id as usize] = format.parse(text).unwrap_or_default();
         }
         Ok(numbers)
+    }
+
+    /// Returns the position at which an id occurs first.
+    fn first_position(&self, id: u32) -> usize {
+        self.ids.iter(0..self.ids.len()).position(|other| other == id).unwrap_or(0)
     }
 
     /// Returns an error for numbers that bins would round: integers that a float cannot hold, and different decimals that
@@ -246,7 +251,7 @@ impl Table<'_> {
              values, or leave out digits",
             excerpt(text)
         );
-        let position = self.ids.iter(0..self.ids.len()).position(|other| other == *id).unwrap_or(0);
+        let position = self.first_position(*id);
         let row = self.rows.iter().find(|(_, ids)| ids.contains(&position)).map(|(line, _)| *line);
         Err(self.problem(row.or(self.seen.first_lines.get(*id as usize).copied()), problem))
     }
