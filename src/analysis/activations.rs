@@ -12,6 +12,9 @@ use crate::model::{Inputs, Model, Source};
 /// The name of the logits among the recorded activations.
 pub const LOGITS: &str = "logits";
 
+/// The metadata entry of a file of activations with the SHA-256 of the weights that computed them.
+pub const WEIGHTS_ENTRY: &str = "causal_attention.weights_sha256";
+
 /// A hook site of a model, with the sizes of its activation that do not depend on the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordableSite {

@@ -14,12 +14,14 @@ use super::interventions::InterventionArgs;
 use super::patch::{PatchArgs, PatchSource};
 use super::sites::{Shapes, check_memory, matching};
 use crate::analysis::Sample;
-use crate::analysis::activations::{Activation, LOGITS, RecordableSite, record, to_safetensors};
+use crate::analysis::activations::{
+    Activation, LOGITS, RecordableSite, WEIGHTS_ENTRY, record, to_safetensors,
+};
 use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
-use crate::files::write_atomically;
+use crate::files::{sha256, write_atomically};
 use crate::terminal::{print_json, say};
 use crate::training::RunFolder;
 
@@ -72,7 +74,8 @@ pub fn run(args: Args) -> Result<()> {
     let (shapes, activations) =
         run.compute(SiteRecord { args: &args, folder: &run.folder, sample: &sample, source })?;
     if let Some(out) = &args.out {
-        let bytes = to_safetensors(&activations, metadata(&args, &run.folder, &sample, &vocabulary))?;
+        let metadata = metadata(&args, &run.folder, &sample, &vocabulary)?;
+        let bytes = to_safetensors(&activations, metadata)?;
         write_atomically(out, &bytes)?;
     }
     if args.json {
@@ -95,12 +98,13 @@ fn metadata(
     folder: &RunFolder,
     sample: &Sample,
     vocabulary: &Vocabulary,
-) -> HashMap<String, String> {
+) -> Result<HashMap<String, String>> {
     let names = |ids: &[u32]| ids.iter().map(|&id| vocabulary.token(id)).collect::<Vec<_>>();
     let mut entries = vec![
         (TOKENS.to_string(), json!(names(&sample.inputs)).to_string()),
         ("causal_attention.ids".to_string(), json!(sample.inputs).to_string()),
         ("causal_attention.run".to_string(), folder.name()),
+        (WEIGHTS_ENTRY.to_string(), sha256(&folder.model())?),
     ];
     let options = [args.interventions.options(), args.patch.options()].concat();
     if !options.is_empty() {
@@ -110,7 +114,7 @@ fn metadata(
         entries.push(("causal_attention.source_tokens".to_string(), json!(names(source)).to_string()));
         entries.push(("causal_attention.source_ids".to_string(), json!(source).to_string()));
     }
-    entries.into_iter().collect()
+    Ok(entries.into_iter().collect())
 }
 
 /// Checks that the output does not replace a file of another program.

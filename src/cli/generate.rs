@@ -13,7 +13,7 @@ use super::prompt;
 use crate::analysis::Sample;
 use crate::backend::{self, DeviceWatch, Job};
 use crate::data::seed::{Purpose, generator};
-use crate::data::{Notation, Vocabulary};
+use crate::data::{Documents, Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, TextEnds};
 use crate::hooks::Patch;
@@ -91,6 +91,7 @@ pub fn run(args: Args) -> Result<()> {
         source: is_encoder_decoder.then(|| given.clone()),
         ..Prompt::default()
     };
+    check_documents(&run, &prompt, &vocabulary, args.options.ignore_end)?;
     let read = prompt.source.clone().unwrap_or_else(|| prompt.tokens.clone());
     let source = args.patch.source(&run.config, |text| {
         let inputs = vocabulary.as_question(&prompt::encode(&vocabulary, text)?);
@@ -110,6 +111,28 @@ pub fn run(args: Args) -> Result<()> {
         let report = |continuation| GenerateReport { prompt: &read, continuation };
         let samples: Vec<_> = continuations.into_iter().map(report).collect();
         print_json(&BTreeMap::from([("samples", samples)]));
+    }
+    Ok(())
+}
+
+/// Rejects a prompt that ends a separate document, because no model learns to predict the first token of the next one.
+/// Warns if the text goes past the end of a document.
+fn check_documents(run: &OpenedRun, prompt: &Prompt, vocabulary: &Vocabulary, continues: bool) -> Result<()> {
+    let end = vocabulary.end().filter(|_| run.config.data.text_documents() == Documents::Separate);
+    let Some(end) = end else { return Ok(()) };
+    let token = vocabulary.token(end);
+    if prompt.tokens.last() == Some(&end) {
+        return Err(Error::Input(format!(
+            "the prompt ends with `{token}`, which ends a document, and this model was trained on separate documents, so \
+             it does not predict the first token of the next one; remove `{token}`, or add the beginning of the next \
+             document"
+        )));
+    }
+    if continues {
+        warn(&format!(
+            "notice: the first token after each `{token}` is arbitrary, because this model was trained on separate \
+             documents and does not predict the first token of a document"
+        ));
     }
     Ok(())
 }

@@ -124,6 +124,9 @@ impl InterventionArgs {
         for steering in &self.steer {
             model = steering.apply(model, device)?;
             warn(&format!("notice: {}", steering.describe()));
+            if let Some(warning) = steering.foreign_weights(folder)? {
+                warn(&warning);
+            }
         }
         Ok((model, kept))
     }

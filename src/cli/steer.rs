@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 
-use crate::analysis::activations::{LOGITS, RecordableSite};
+use crate::analysis::activations::{LOGITS, RecordableSite, WEIGHTS_ENTRY};
 use crate::analysis::steering::steered;
 use crate::error::{Error, Result};
+use crate::files::sha256;
 use crate::model::Model;
+use crate::training::RunFolder;
 use crate::weights::file::WeightsFile;
 
 /// A vector to add at a site: the mean over the positions of an activation, minus that of another file if there is one.
@@ -92,6 +94,29 @@ impl Steering {
             mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += value / rows);
         }
         Ok(mean)
+    }
+
+    /// Returns a warning if a file was recorded with weights other than those of the run.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read.
+    pub fn foreign_weights(&self, folder: &RunFolder) -> Result<Option<String>> {
+        let mut held = None;
+        for path in &self.files {
+            let Some(written) = WeightsFile::open(path)?.metadata()?.remove(WEIGHTS_ENTRY) else { continue };
+            let held = match &mut held {
+                Some(held) => held,
+                empty => empty.insert(sha256(&folder.model())?),
+            };
+            if written != *held {
+                return Ok(Some(format!(
+                    "warning: --steer: {} was recorded with other weights than those of this run, so its directions can \
+                     have another meaning here; record it again with `activations`",
+                    path.display()
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Describes the vector.

@@ -6,7 +6,7 @@ use super::{
 use crate::choice::{Choice, UnusedKeys};
 
 /// The keys that only tables use.
-const KEYS_OF_TABLES: [&str; 13] = [
+const KEYS_OF_TABLES: [&str; 12] = [
     "values",
     "column",
     "columns",
@@ -15,7 +15,6 @@ const KEYS_OF_TABLES: [&str; 13] = [
     "order_by",
     "source_column",
     "target_column",
-    "loss_on",
     "long_rows",
     "bins",
     "binning",
@@ -87,6 +86,11 @@ impl DataConfig {
             .unless(is_text, &["cache", "documents"], "texts")
             .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &KEYS_OF_TABLES, "tables")
+            .unless(
+                is_table && table.is_none_or(|table| table.has_sources),
+                &["loss_on"],
+                "pairs and conversations that a decoder reads",
+            )
             .unless(is_table || is_array && has_rows, &["split"], "tables, and arrays of two dimensions")
             .unless(is_csv, &["delimiter", "header", "quotes", "comment"], "tables in CSV")
             .unless(self.bins > 0, &["binning"], "`data.bins`")

@@ -170,6 +170,13 @@ fn steering_adds_a_vector_at_its_site() {
         .collect();
     assert!(near(&after, &expected), "{after:?} {expected:?}");
     assert!((loss(folder, &steer) - loss(folder, &[])).abs() > 1e-4);
+    // The directions of other weights have another meaning.
+    small_run(folder, &["training.steps=40", "model.bias=false", "run.seed=7"], "other");
+    let warned = |name: &str| {
+        let output = run(folder, &[&["score", name], &INPUT[1..], &steer].concat());
+        text(&output.stderr).contains("first.safetensors was recorded with other weights")
+    };
+    assert!(warned("other") && !warned("run"));
     // The layer before the site does not scale the vector.
     let ablated = ["--ablate", "0.mlp", "--zero"];
     let expected: Vec<f32> = values(folder, "resid_mid.0", &[])

@@ -33,6 +33,9 @@ pub struct TableReading {
     pub columns: [usize; 2],
     /// The first rows as parsed.
     pub rows: Vec<Vec<String>>,
+    /// True if sequences have targets that do not count with `data.loss_on` = "target".
+    #[serde(skip)]
+    pub(in crate::data) has_sources: bool,
     /// The rows that lack values.
     #[serde(skip)]
     pub(in crate::data) gaps: Gaps,

@@ -150,6 +150,8 @@ impl Table<'_> {
                 "lacks an end-of-text token, but each text needs one; use a tokenizer that declares one";
             return Err(Error::key("data.tokens", &self.config.tokens, problem));
         }
+        let has_source = |sample: &TextSample| sample.parts.iter().any(|part| !part.is_answer);
+        self.reading.has_sources = !self.chosen.as_pairs && samples.iter().any(has_source);
         let rows = if self.chosen.as_pairs { Self::pair_rows } else { Self::text_rows };
         let mut set = |indices: &[usize]| rows(&mut self, &samples, indices, &vocabulary);
         let sets = (set(&train)?, set(&valid)?);

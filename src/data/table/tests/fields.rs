@@ -187,6 +187,9 @@ fn pairs_count_the_targets_of_answers() {
     let everywhere = DataConfig { loss_on: LossOn::All, ..config.clone() };
     assert_eq!(all(&everywhere)[1], "<end> [2] [+] [3] [<sep>] [5] [<end>]");
     let pairs = load_pairs(&config, 0).unwrap();
+    // An encoder reads the source, which is thus never a target.
+    let has_effect = |dataset: &Dataset| everywhere.unused_keys(Some(dataset)).readers("loss_on").is_none();
+    assert!(has_effect(&load(&everywhere, 0).unwrap()) && !has_effect(&pairs));
     let (source, answer) = pairs.train.sample(0);
     let decode = |ids: &[u32]| pairs.vocabulary.decode(ids);
     assert_eq!((decode(&source), decode(&answer)), ("1+1".into(), "<end>2<end>".into()));
