@@ -101,30 +101,4 @@ mod tests {
             run::<burn_flex::Flex, _>(&Device::fictitious_gpu(), Default::default(), Unaware).unwrap_err();
         assert!(error.to_string().contains("no such buffer"), "{error}");
     }
-
-    #[cfg(feature = "wgpu")]
-    #[test]
-    fn tensors_beyond_largest_buffer_are_errors() {
-        use crate::config::{BackendName, DeviceKind};
-
-        struct TooLarge(usize);
-        impl Job for TooLarge {
-            type Output = Vec<f32>;
-
-            fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f32>> {
-                let sum = Tensor::<B, 1>::ones([self.0], &device).mul_scalar(2.0).sum();
-                Ok(sum.into_data().iter::<f32>().collect())
-            }
-        }
-
-        let devices = crate::backend::devices(BackendName::Wgpu);
-        let Some(software) = devices.iter().find(|device| device.kind == DeviceKind::Software) else {
-            eprintln!("skipped: no software device on this machine");
-            return;
-        };
-        let limit = software.largest_buffer.unwrap() as usize / 4;
-        assert_eq!(crate::backend::run(software, TooLarge(1_000)).unwrap(), [2_000.0]);
-        let error = crate::backend::run(software, TooLarge(limit + 1_000)).unwrap_err();
-        assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
-    }
 }

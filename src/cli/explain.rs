@@ -10,10 +10,10 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use causal_attention_report::Style;
 
 use self::watch::ExplanationWatch;
-use super::input::{self, OpenedRun, RunArgs};
+use super::input::{self, EncodedInput, InputArgs, OpenedRun, RunArgs};
 use super::question::QuestionArgs;
 use super::scale::positive;
-use super::{prompt, signals};
+use super::signals;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
     ContextSource, Explanation, ExplanationContext, ExplanationStage, NeuronSearch, Question, QuestionPrompt,
@@ -49,6 +49,9 @@ pub struct Args {
     /// The text as token ids, e.g. "3 1 4".
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     tokens: Option<String>,
+    /// The source of the text, for a model that was trained on pairs or conversations: only targets of the text count.
+    #[arg(long, value_name = "TEXT", requires = "given", allow_hyphen_values = true)]
+    source: Option<String>,
     /// Explains the model on a standard probe: repeat, or repeat:N, generates N random tokens and repeats them.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     pattern: Option<Pattern>,
@@ -198,11 +201,13 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
     if let Some(pattern) = args.pattern {
         return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
-    let tokens = prompt::tokens(&args.text, &args.text_file, &args.tokens, vocabulary, prompt::encode)?;
+    let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
+    let EncodedInput { tokens, answer, .. } = input.read(vocabulary, config)?;
     if let Some((prompts, question)) = args.question.prompts(&tokens, vocabulary)? {
         return Ok((Subject::Prompts(prompts), Some(question)));
     }
-    let sample = sample(&tokens)?.split_documents(config.data.text_documents(), vocabulary);
+    input.warn_without_source(vocabulary, config);
+    let sample = sample(&tokens, answer)?.split_documents(config.data.text_documents(), vocabulary);
     Ok((Subject::Given(sample), None))
 }
 
@@ -242,13 +247,14 @@ fn json_of(explanation: &Explanation) -> Vec<u8> {
     serde_json::to_vec(explanation).expect("an explanation holds plain values")
 }
 
-/// Converts the input to a sample; the target of the last token is unknown.
-fn sample(tokens: &[u32]) -> Result<Sample> {
+/// Converts the input to a sample whose targets count from the token `answer` on; the target of the last token is unknown.
+fn sample(tokens: &[u32], answer: usize) -> Result<Sample> {
     let problem = match tokens {
         [] => "the input is empty; pass at least two tokens",
         [_] => "the input has a single token, so nothing is predicted; pass at least two",
         [inputs @ .., _] => {
-            let (roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
+            let (mut roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
+            roles[..answer.saturating_sub(1)].fill(Role::Padding);
             return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None, documents: None });
         }
     };

@@ -11,7 +11,7 @@ use super::prompt::{encode, encode_part, tokens};
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
-use crate::data::{Notation, Role, Source, Vocabulary};
+use crate::data::{LossOn, Notation, Role, Source, Vocabulary};
 use crate::error::{Error, Origin, Result};
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -234,6 +234,23 @@ pub struct EncodedInput {
 }
 
 impl InputArgs {
+    /// Creates an input from a text, ids and a source, or from the text in a file.
+    pub fn new([text, tokens, source]: [&Option<String>; 3], text_file: Option<PathBuf>) -> Self {
+        Self { text: text.clone(), text_file, tokens: tokens.clone(), source: source.clone() }
+    }
+
+    /// Prints a notice if all targets of the text count although the model learned only answers.
+    pub fn warn_without_source(&self, vocabulary: &Vocabulary, config: &Config) {
+        let is_decoder = config.model.architecture != Architecture::EncoderDecoder;
+        let learns_answers = vocabulary.is_of_questions() && config.data.loss_on == LossOn::Target;
+        if is_decoder && learns_answers && self.source.is_none() {
+            warn(
+                "notice: this model learned only the targets of answers, but all targets of this text count; to count an \
+                 answer alone, pass what it answers with --source",
+            );
+        }
+    }
+
     /// Returns the same input with another text.
     #[must_use]
     pub fn with_text(&self, text: &str) -> Self {

@@ -134,6 +134,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = args.given.sample(&vocabulary, config)?;
+    args.given.warn_without_source(&vocabulary, config);
     let source = args.patch.source(config, |text| args.given.with_text(text).sample(&vocabulary, config))?;
     if let Some(head) = args.head.filter(|&head| head >= config.model.heads) {
         let problem =

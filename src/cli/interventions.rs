@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use glob::Pattern;
 
-use super::steer::{self, Steering};
+use super::steer::{self, MAX_FACTOR, Steering};
 use crate::analysis::Sample;
 use crate::analysis::interventions::{ResidualWriter, means, scaled};
 use crate::error::{Error, Result};
@@ -85,7 +85,7 @@ impl InterventionArgs {
         let mut factors = Vec::new();
         for assignment in &self.scale {
             let problem = || {
-                let problem = "is not a component with a factor; write it as 1.3=0.5";
+                let problem = "is not a component with a factor of at most 1e6; write it as 1.3=0.5";
                 Error::Input(format!("--scale: `{assignment}` {problem}"))
             };
             let (pattern, factor) = assignment.split_once('=').ok_or_else(problem)?;
@@ -93,7 +93,7 @@ impl InterventionArgs {
                 .trim()
                 .parse()
                 .ok()
-                .filter(|factor: &f64| (*factor as f32).is_finite())
+                .filter(|factor: &f64| factor.abs() <= MAX_FACTOR)
                 .ok_or_else(problem)?;
             for component in matching("--scale", pattern.trim(), &all)? {
                 if ablated.contains(&component) || factors.iter().any(|(other, _)| *other == component) {

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use super::input;
 use super::sites::{Shapes, check_memory, matching};
 use crate::analysis::Sample;
-use crate::analysis::activations::{RecordableSite, patch_from};
+use crate::analysis::activations::{LOGITS, RecordableSite, patch_from};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
@@ -169,11 +169,22 @@ impl PatchSource<'_> {
         let (mut positions, mut chosen) = (BTreeMap::<HookSite, Vec<_>>::new(), BTreeSet::new());
         let mut described = Vec::new();
         for PatchPoint { pattern, positions: wanted, .. } in self.points {
+            if pattern == LOGITS {
+                let problem = "cannot be replaced, because nothing reads them; replace final";
+                return Err(Error::Input(format!("--at: the {LOGITS} {problem}")));
+            }
             let found = matching("--at", pattern, &named)?;
             let pairs = wanted.pairs(time, source_time)?;
             for site in found.iter().map(|&index| all[index].site) {
                 check_keys(site, &pairs)?;
-                positions.entry(site).or_default().extend(&pairs);
+                let replaced: &mut Vec<[usize; 2]> = positions.entry(site).or_default();
+                if let Some([position, _]) =
+                    pairs.iter().find(|[at, _]| replaced.iter().any(|[other, _]| other == at))
+                {
+                    let problem = "is replaced twice; name the site and the position once";
+                    return Err(Error::Input(format!("--at: position {position} of {site} {problem}")));
+                }
+                replaced.extend(&pairs);
             }
             let names: Vec<&str> = found.iter().map(|&index| named[index].0.as_str()).collect();
             described.push(format!("{} at {}", shortened(&names), counted(pairs.len(), "position")));

@@ -48,6 +48,7 @@ pub fn run(args: Args) -> Result<()> {
     let run = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let input::EncodedInput { tokens, start, source, answer } = args.given.read(&vocabulary, &run.config)?;
+    args.given.warn_without_source(&vocabulary, &run.config);
     let read = [start.as_slice(), &tokens].concat();
     let documents = documents_of(run.config.data.text_documents(), &read, &vocabulary);
     // The last token of a text is predicted, but not read.

@@ -13,6 +13,9 @@ use crate::model::Model;
 use crate::training::RunFolder;
 use crate::weights::file::WeightsFile;
 
+/// The maximum factor of an intervention. Norms of much larger activations overflow, which would erase the activations.
+pub const MAX_FACTOR: f64 = 1e6;
+
 /// A vector to add at a site: the mean over the positions of an activation, minus that of another file if there is one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steering {
@@ -26,7 +29,7 @@ pub fn parse(text: &str) -> Result<Steering, String> {
     let parsed = || {
         let (rest, factor) = match text.rsplit_once('*') {
             Some((rest, factor)) => {
-                (rest, factor.trim().parse().ok().filter(|it: &f64| (*it as f32).is_finite())?)
+                (rest, factor.trim().parse().ok().filter(|it: &f64| it.abs() <= MAX_FACTOR)?)
             }
             None => (text, 1.0),
         };
@@ -35,7 +38,10 @@ pub fn parse(text: &str) -> Result<Steering, String> {
         let is_complete = !site.is_empty() && files.iter().all(|file| !file.as_os_str().is_empty());
         (is_complete && files.len() <= 2).then(|| Steering { files, site: site.to_string(), factor })
     };
-    parsed().ok_or_else(|| "write FILE:SITE*FACTOR, such as a.safetensors:resid_post.1*2".to_string())
+    parsed().ok_or_else(|| {
+        "write FILE:SITE*FACTOR, such as a.safetensors:resid_post.1*2, with a factor of at most 1e6"
+            .to_string()
+    })
 }
 
 impl fmt::Display for Steering {

@@ -4,6 +4,7 @@
 //! one by one, and missing ones are omitted.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -98,7 +99,9 @@ pub fn list(
         }
     }
     folders_with_runs.sort();
-    folders_with_runs.dedup();
+    // A run can be reached by several paths.
+    let mut known = HashSet::new();
+    folders_with_runs.retain(|run| known.insert(run.canonicalize().unwrap_or_else(|_| run.clone())));
     let (mut runs, damaged) = read_all(&folders_with_runs, Listed::read);
     let damaged = empty.into_iter().filter(|_| !folders_with_runs.is_empty()).chain(damaged).collect();
     for key in filters.iter().map(|(key, _)| key.as_str()).chain([sort]) {

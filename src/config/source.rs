@@ -224,7 +224,9 @@ impl Written {
             _ => self.data_source(),
         };
         if source != self.source {
-            self.log_replacement(source == generated);
+            if source == generated || self.source == generated {
+                self.log_replacement(source == generated);
+            }
             for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
                 self.remove_unless_set(key);
             }

@@ -6,7 +6,7 @@ use causal_attention_report::page::LiveModel;
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
-use crate::data::Vocabulary;
+use crate::data::{Role, Vocabulary};
 use crate::error::Result;
 use crate::model::{Architecture, Sizes};
 use crate::numbers::thousands;
@@ -56,7 +56,7 @@ pub fn live_model(
         tensors.push((tensor.name.clone(), tensor.shape.clone()));
     }
     Ok(Ok(LiveModel {
-        description: describe_weights(&description, &tensors, precision, vocabulary),
+        description: describe_weights(&description, &tensors, precision, (vocabulary, starts)),
         numbers,
         starts: start_sequences(starts),
     }))
@@ -67,7 +67,7 @@ fn describe_weights(
     Description { model, sizes }: &Description,
     tensors: &[(String, Vec<usize>)],
     precision: DType,
-    vocabulary: &Vocabulary,
+    (vocabulary, starts): (&Vocabulary, &[Sample]),
 ) -> Value {
     let mut config = json!(model);
     if model.position == PositionScheme::RandomSinusoidal && model.architecture != Architecture::OneLayer {
@@ -78,9 +78,17 @@ fn describe_weights(
         json!(if model.key_value_heads == 0 { model.heads } else { model.key_value_heads });
     let tensors: Vec<_> = tensors.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect();
     let precision = if precision == DType::F32 { "f32" } else { "f16" };
+    let mut tokenizer = tokenizer(vocabulary);
+    // Sources that count have no padding before their end.
+    let has_sources =
+        |sample: &Sample| sample.source.is_none() && sample.roles.first() == Some(&Role::Padding);
+    if starts.iter().any(has_sources) {
+        let (begin, end) = vocabulary.answers().unwrap_or_default();
+        tokenizer["answers"] = json!({"begin": begin, "end": end});
+    }
     json!({
         "config": config, "sizes": sizes, "tensors": tensors, "precision": precision,
-        "tokenizer": tokenizer(vocabulary),
+        "tokenizer": tokenizer,
     })
 }
 

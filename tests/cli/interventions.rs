@@ -129,7 +129,8 @@ fn impossible_interventions_are_refused() {
             &["--ablate", "7.0"][..],
             "--ablate: `7.0` matches no component of this model; the components are 0.0 to 1.mlp",
         ),
-        (&["--scale", "1.0"], "--scale: `1.0` is not a component with a factor; write it as 1.3=0.5"),
+        (&["--scale", "1.0"], "--scale: `1.0` is not a component with a factor of at most 1e6; write"),
+        (&["--scale", "1.0=1e20"], "--scale: `1.0=1e20` is not a component with a factor"),
         (&["--scale", "1.0=x"], "--scale: `1.0=x` is not a component with a factor"),
         (&["--ablate", "1.0", "--scale", "1.*=2"], "the component 1.0 is changed twice"),
         (&["--zero"], "--ablate"),
@@ -205,7 +206,7 @@ fn steering_adds_a_vector_at_its_site() {
         ),
         ("nowhere.safetensors:resid_post.0", "nowhere.safetensors"),
         ("first.safetensors", "write FILE:SITE*FACTOR"),
-        ("first.safetensors:resid_post.0*1e39", "write FILE:SITE*FACTOR"),
+        ("first.safetensors:resid_post.0*1e7", "write FILE:SITE*FACTOR"),
         ("first.safetensors:logits", "`logits` cannot be steered; add the vector to final"),
     ] {
         let output =

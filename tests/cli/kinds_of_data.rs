@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::page::browse;
 use super::{program, stdout_of, text};
 
 /// Trains for a few steps on `file` with the given keys.
@@ -95,6 +96,19 @@ fn pairs_train_both_architectures() {
     assert_eq!(sample["prompt"].as_array().unwrap().len(), 5, "<end> 1 + 1 <sep>: {sample}");
     let again = &generated(folder, &["decoder", "--greedy", "--tokens", &ids])[0];
     assert_eq!(again["tokens"], sample["tokens"]);
+
+    // Only targets of the answer count, in an explanation and on the page too.
+    let pair = ["decoder", "--source", "1+1", "--text", "2"];
+    let explained = stdout_of(folder, &[&["explain", "--json"], &pair[..]].concat());
+    let explained: Value = serde_json::from_str(&explained).unwrap();
+    let scored = stdout_of(folder, &[&["score", "--json"], &pair[..]].concat());
+    let scored: Value = serde_json::from_str(&scored).unwrap();
+    let loss = scored["loss"].as_f64().unwrap();
+    assert!((explained["model"].as_f64().unwrap() - loss).abs() < 1e-5, "{explained}");
+    let typed = program(folder).args(["score", "decoder", "--text", "1+1"]).output().unwrap();
+    assert!(text(&typed.stderr).contains("pass what it answers with --source"), "{}", text(&typed.stderr));
+    stdout_of(folder, &[&["inspect"], &pair[..], &["--out", "inspected"]].concat());
+    browse("answers.mjs", &[folder.join("inspected/report.html"), loss.to_string().into()]);
 }
 
 #[test]
@@ -133,6 +147,8 @@ fn numbers_are_prompted_and_generated_as_numbers() {
     assert!(numbers.iter().all(|number| (-1.0..=1.0).contains(number)), "{printed}");
     let refused = program(folder).args(["generate", "wave", "--prompt", "0,1 0,5"]).output().unwrap();
     assert!(text(&refused.stderr).contains("write decimals with a point"), "{}", text(&refused.stderr));
+    let far = program(folder).args(["score", "wave", "--text", "0.1 0.5 900"]).output().unwrap();
+    assert!(text(&far.stderr).contains("1 of 3 numbers are far outside"), "{}", text(&far.stderr));
 }
 
 #[test]

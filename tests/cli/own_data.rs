@@ -105,6 +105,12 @@ fn replaced_file_or_task_is_reported() {
         notice("task = \"sort\"", "data.task=reverse") + &notice("path = \"a\"", "data.path=input.txt"),
         ""
     );
+    // A file replaces a file of another kind, not the task that the config also names.
+    let config = "[data]\nlength = 8\npath = \"a.bin\"\nsource = \"array\"\ntask = \"sort\"\n";
+    fs::write(dir.path().join("config.toml"), config).unwrap();
+    let sets = ["data", "--set", "data.path=input.txt", "--set", "data.source=text"];
+    let output = program(dir.path()).args(sets).output().unwrap();
+    assert_eq!(without_data_warnings(&output.stderr), "", "{}", text(&output.stderr));
 }
 
 #[test]

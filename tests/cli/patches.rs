@@ -92,6 +92,11 @@ fn impossible_patches_are_refused() {
             "--at: `attn.0.pattern` has a value for each key, so position 6 cannot",
         ),
         (&score, "embed", "write SITE@POSITION"),
+        (
+            &score,
+            "logits@2",
+            "--at: the logits cannot be replaced, because nothing reads them; replace final",
+        ),
         (&["generate", "run", "--prompt", INPUT], "attn.0.k@0", "add --no-cache"),
         (
             &["score", "pairs", "--source", "1 2", "--tokens", "2 1"],
@@ -105,4 +110,11 @@ fn impossible_patches_are_refused() {
         assert_eq!((output.status.code(), problems), (Some(2), 1), "{at}: {stderr}");
         assert!(stderr.contains(problem), "{stderr}");
     }
+    let twice = ["--patch-from", OTHER, "--at", "embed@2", "--at", "embed@1-3"];
+    let output = run(folder, &[&score[..], &twice].concat());
+    let stderr = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && stderr.contains("position 2 of embed is replaced twice"),
+        "{stderr}"
+    );
 }

@@ -162,14 +162,18 @@ impl Gain {
 /// gain. Without one, no gain is significant.
 fn insufficient(full: f64, (kind, baseline): (Baseline, f64), required: Option<f64>) -> Option<String> {
     let Some(required) = required else {
-        let reason = "all targets are the same token, so a constant prediction is correct; pass a sequence with \
-                      different tokens";
+        let reason = "all targets are one token, so a constant prediction is correct; pass a longer sequence with \
+                      different tokens after the first";
         return Some(reason.to_string());
     };
     let remedy = match kind {
         Baseline::MeanAblated => {
             "for a circuit: the components matter little here, where each token or its position gives the next one; \
              explain a text whose next tokens depend on earlier ones"
+        }
+        // A perfect model gains the loss of the baseline.
+        _ if required > baseline => {
+            "to rule out chance, more than any model can gain here; explain it on more tokens"
         }
         _ => "to rule out chance; train the model longer, or explain it on more tokens",
     };

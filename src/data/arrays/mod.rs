@@ -247,6 +247,11 @@ fn in_rows(
         Sequences::rows(Rows::of_equal_length(Ids::File(selected), columns))
     };
     let train = config.train_part(rows);
+    if !config.is_one_split() && rows == 1 {
+        let problem = "has a single row, but training and validation need one each; add rows, or reshape it to one \
+                       dimension to read one long sequence in windows";
+        return Err(Error::file(path, problem));
+    }
     if !config.is_one_split() && (train == 0 || train == rows) {
         let problem = format!(
             "has {}, of which `data.valid_fraction` = {} leaves {train} for training and {} for validation, but \

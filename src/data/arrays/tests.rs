@@ -113,7 +113,11 @@ fn unusable_arrays_are_refused() {
         ("long.npy", npy("<u2", "(7, 8)", &ids), "the shape (7, 8), but the file has "),
         ("huge.npy", npy("<u8", "(9999999999999, 9999999999999)", &ids), "is incomplete or damaged"),
         ("narrow.npy", npy("<u2", "(60, 1)", &ids), "has rows of 1 id, but a sequence needs 2"),
-        ("one.npy", npy("<u2", "(1, 60)", &ids), "has 1 row, of which `data.valid_fraction` = 0.1 leaves 0"),
+        (
+            "one.npy",
+            npy("<u2", "(1, 60)", &ids),
+            "has a single row, but training and validation need one each; add rows, or reshape",
+        ),
         ("short.bin", ids[..8].to_vec(), "has 3 tokens for training, fewer than a window"),
         ("a.npy.gz", b"\x1f\x8b\x08\0\0\0\0\0".to_vec(), "looks like gzip, not an array"),
     ] {

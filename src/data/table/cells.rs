@@ -154,10 +154,12 @@ impl Table<'_> {
             return;
         };
         let example = cells.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
-        let remedy = match unit {
-            "character" => "set `data.tokens` = \"characters\"",
+        let is_one_of_many = !self.config.column.is_set() && self.reading.columns[1] > 1;
+        let column = if is_one_of_many { "`data.column` to one of the columns and " } else { "" };
+        let remedy: &str = match unit {
+            "character" => &format!("set {column}`data.tokens` = \"characters\""),
             _ if self.config.group_by.is_set() => "write a row of the group for each",
-            _ if example.contains(' ') => "set `data.tokens` = \"words\"",
+            _ if example.contains(' ') => &format!("set {column}`data.tokens` = \"words\""),
             _ => {
                 "write each of these values as a separate row, with the delimiter of the table between its parts, or set \
                  `data.delimiter` to the character between these parts or between the values"

@@ -3,6 +3,7 @@
 //! The template is `chat_template.jinja` next to the tokenizer, or `chat_template` in its `tokenizer_config.json`. What
 //! the template writes for a turn of the assistant after the prompt for its answer is the answer, whose targets count.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use minijinja::{Environment, Error as TemplateError, ErrorKind, context};
@@ -10,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::part::Part;
 use super::targets;
+use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::ASSISTANT;
 use crate::error::{Error, Result};
 use crate::files::{Text, read_given_json};
@@ -123,6 +125,21 @@ pub(super) fn turns(
         Ok((role.unwrap_or_default().to_string(), text.ok_or_else(problem)?.to_string()))
     };
     Some(turns.iter().zip(1..).map(turn).collect())
+}
+
+/// Returns the fields of a conversation and of its turns that are not read, except for those without content.
+pub(super) fn unread(value: &Value, name: Option<&str>) -> BTreeSet<String> {
+    let name = name.unwrap_or("messages");
+    let fields = |value: &Value, read: &[&str], of: &str| -> Vec<String> {
+        let members = value.as_object().into_iter().flatten();
+        let unread = members.filter(|(name, value)| {
+            !read.contains(&name.as_str()) && !targets::is_split(name) && targets::has_content(value)
+        });
+        unread.map(|(name, _)| format!("`{}`{of}", excerpt(name))).collect()
+    };
+    let turns = value.get(name).and_then(Value::as_array).into_iter().flatten();
+    let of_turns = turns.flat_map(|turn| fields(turn, &["role", "content"], " of turns"));
+    fields(value, &[name], "").into_iter().chain(of_turns).collect()
 }
 
 /// Returns what `text` adds to the text that was written `before`.

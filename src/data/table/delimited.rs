@@ -106,7 +106,10 @@ impl Table<'_> {
         match (self.chosen.fields.clone(), lists) {
             (Some(fields), _) => self.push_fields(&row, &fields),
             (None, Some(list)) => self.push_list(&row, list),
-            (None, None) => self.push(&row, column),
+            (None, None) => {
+                self.check_masks(row.0, &row.1)?;
+                self.push(&row, column)
+            }
         }
     }
 
@@ -144,6 +147,7 @@ impl Table<'_> {
         (first, below, width): (&TableRow, &[&TableRow], usize),
     ) -> Result<()> {
         self.refuse_comment(first, width)?;
+        self.refuse_conversations(first, below)?;
         self.refuse_brackets(first, below)?;
         self.refuse_title(first, below)?;
         self.refuse_backslashes(text, delimiter)?;

@@ -108,6 +108,16 @@ impl Table<'_> {
         Ok(())
     }
 
+    /// Returns an error for conversations in JSON within the values of a CSV table.
+    pub(super) fn refuse_conversations(&self, first: &TableRow, below: &[&TableRow]) -> Result<()> {
+        let is_turn = |value: &str| value.contains("\"role\"") && value.contains("\"content\"");
+        let mut rows = std::iter::once(first).chain(below.iter().copied());
+        let Some((line, _)) = rows.find(|row| row.1.iter().any(is_turn)) else { return Ok(()) };
+        let problem = "has a conversation in JSON within a value; write the conversations to a .jsonl file, one object such \
+                       as {\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]} in each line";
+        Err(self.problem(Some(*line), problem))
+    }
+
     /// Returns an error for lines that are entirely enclosed in quotes, because each would be a single value with any
     /// delimiter. A selected column of phrases is allowed.
     pub(super) fn refuse_quoted_rows(&self, text: &str, first: &TableRow, below: &[&TableRow]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use csv::StringRecord;
 
-use super::{Table, TableRow};
+use super::{Line, Table, TableRow, targets};
 use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -56,11 +56,34 @@ impl Table<'_> {
         Ok(())
     }
 
+    /// Returns which tokens of a sequence count as targets by a column of labels; `None` if there is no such column. A single
+    /// label is a class of the sequence.
+    fn mask_of_labels(
+        &self,
+        line: Line,
+        row: &StringRecord,
+        tokens: &StringRecord,
+    ) -> Result<Option<Vec<bool>>> {
+        let labels = self.columns.labels.iter().filter_map(|(index, name)| {
+            Some((name, integers(row.get(*index)?)?)).filter(|(_, labels)| labels.len() > 1)
+        });
+        let Some((name, labels)) = { labels }.next() else { return Ok(None) };
+        let mask = targets::mask_of_cells(&labels, tokens);
+        mask.map(Some).ok_or_else(|| self.problem(Some(line), targets::refusal(name)))
+    }
+
     /// Adds the integers of a cell as a sequence.
     pub(super) fn push_list(&mut self, (line, row): &TableRow, column: usize) -> Result<()> {
         let cell = row.get(column).unwrap_or_default();
+        self.check_masks(*line, row)?;
         match integers(cell) {
-            Some(values) => self.push(&(*line, values), None),
+            Some(values) => {
+                let mask = self.mask_of_labels(*line, row, &values)?;
+                let before = self.ids.len();
+                self.push(&(*line, values), None)?;
+                self.count_targets(before, mask);
+                Ok(())
+            }
             None if cell.is_empty() => {
                 self.reading.gaps.empty += 1;
                 Ok(())

@@ -42,7 +42,7 @@ mod targets;
 mod texts;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -198,6 +198,8 @@ struct Seen {
     literals: HashMap<(&'static str, String), bool>,
     /// The line in which each id occurs first, if ids are assigned in this order.
     first_lines: Vec<Line>,
+    /// The fields of conversations that are not read.
+    unread: BTreeSet<String>,
     /// The error about different values of objects that are one symbol, if values are symbols.
     merged: Option<Error>,
 }
@@ -213,6 +215,8 @@ struct Columns {
     order: Option<Vec<usize>>,
     /// The indices and names of mask columns other than the selected column. They must keep all targets.
     masks: Vec<(usize, String)>,
+    /// The indices and names of columns that can hold the labels of the selected column.
+    labels: Vec<(usize, String)>,
 }
 
 impl<'a> Table<'a> {
@@ -301,9 +305,6 @@ impl<'a> Table<'a> {
             return Err(self.problem(Some(*line), format!("{problem}; use one kind of row throughout")));
         }
         let (start, all) = (self.ids.len(), values.len());
-        if self.chosen.selection.is_none() {
-            self.check_masks(*line, values)?;
-        }
         for index in column.map_or(self.columns.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
                 None => {

@@ -5,25 +5,9 @@ use std::collections::HashMap;
 use super::Table;
 use crate::data::config::Binning;
 use crate::data::excerpt::excerpt;
-use crate::data::vocabulary::Vocabulary;
+use crate::data::vocabulary::{Outliers, Vocabulary};
 use crate::error::Result;
 use crate::numbers::part_of;
-
-/// The numbers that are farther outside the inner bins than `factor` times the width of these bins together: their count
-/// and the first of them, with the inner bins.
-struct Outliers {
-    count: usize,
-    example: f64,
-    inner: [f64; 2],
-}
-
-fn outliers(values: &[f64], vocabulary: &Vocabulary, factor: f64) -> Option<Outliers> {
-    let inner @ [first, last] = vocabulary.inner_bins()?;
-    let width = factor * (last - first);
-    let is_far = |value: &&f64| **value < first - width || **value > last + width;
-    let example = *values.iter().find(is_far)?;
-    Some(Outliers { count: values.iter().filter(is_far).count(), example, inner })
-}
 
 impl Table<'_> {
     /// Returns an error for a number that is the sum of all others, such as the total below a column of a spreadsheet.
@@ -53,15 +37,7 @@ impl Table<'_> {
     /// Warns of numbers that are farther outside the bins of a run than these are wide together, such as numbers in
     /// another unit.
     pub(super) fn warn_of_outside(&mut self, values: &[f64], vocabulary: &Vocabulary) {
-        let Some(Outliers { count, example, inner: [first, last] }) = outliers(values, vocabulary, 1.0)
-        else {
-            return;
-        };
-        self.reading.guesses.push(format!(
-            "{} are far outside the numbers of training, such as {example} with bins from {first} to {last}, and are read as \
-             the outermost bins; check the unit and the column",
-            part_of(count, values.len(), "number")
-        ));
+        self.reading.guesses.extend(vocabulary.far_outside(values));
     }
 
     /// Warns of numbers far outside the others, when the bins are computed from the sorted `training` numbers.
@@ -88,14 +64,14 @@ impl Table<'_> {
             return;
         }
         if let Some(Outliers { count, example, inner: [first, last] }) =
-            outliers(training, vocabulary, MIN_WIDTHS)
+            vocabulary.outliers(training, MIN_WIDTHS)
         {
             self.reading.guesses.push(format!(
                 "{} are far outside the others, such as {example} with bins from {first} to {last}; check whether they are \
                  data",
                 part_of(count, training.len(), "number")
             ));
-        } else if outliers(training, vocabulary, 1.0).is_none() {
+        } else if vocabulary.outliers(training, 1.0).is_none() {
             self.warn_of_outside(validation, vocabulary);
         }
     }

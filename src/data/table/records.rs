@@ -91,9 +91,11 @@ impl Table<'_> {
         if let Some(turns) = chat::turns(&value, self.config.column.name()) {
             if let Value::Object(members) = &value {
                 targets::check_others(members, &["messages"])
+                    .and_then(|()| targets::check_system(members))
                     .map_err(|problem| self.problem(Some(line), problem))?;
             }
             let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
+            self.seen.unread.extend(chat::unread(&value, self.config.column.name()));
             return self.push_turns(line, &turns);
         }
         let selects_texts = |selection: &FieldSelection| selection.form == FieldForm::Texts;
@@ -125,15 +127,20 @@ impl Table<'_> {
             written.and_then(Result::err).unwrap_or(error)
         });
         pushed?;
+        self.count_targets(before, mask);
+        match self.encoder {
+            Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores which of the ids from `before` on count as targets; without a mask, all do.
+    pub(super) fn count_targets(&mut self, before: usize, mask: Option<Vec<bool>>) {
         if let Some(mask) = mask {
             self.counted.resize(before, true);
             self.counted.extend(mask);
         } else if !self.counted.is_empty() {
             self.counted.resize(self.ids.len(), true);
-        }
-        match self.encoder {
-            Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
-            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Checks for fields of a record that mask or weight targets, or set their positions. All targets of a sequence count
 //! equally, so records with such fields are refused. Fields that split the records into sets cause a warning.
 
+use csv::StringRecord;
 use serde_json::{Map, Value};
 
 use crate::data::excerpt::excerpt;
@@ -17,6 +18,9 @@ const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", 
 
 /// The label of an ignored target in PyTorch and transformers.
 const IGNORE_INDEX: i64 = -100;
+
+/// Fields that divide a sequence into segments, each of which attention reads alone.
+const SEGMENTS: [&str; 4] = ["segment_ids", "sequence_ids", "document_ids", "doc_ids"];
 
 /// Fields that assign a record to the training or the validation set.
 const SPLITS: [&str; 9] = [
@@ -66,16 +70,62 @@ pub(super) fn check_others(members: &Map<String, Value>, read: &[&str]) -> Resul
     }
 }
 
-/// Returns an error if a field of a turn excludes the turn from the loss.
+/// Returns an error if a field of a turn excludes the turn from the loss, or is a part of what the turn says.
 pub(super) fn check_turn(turn: &Map<String, Value>) -> Result<(), String> {
     const SWITCHES: [&str; 5] = ["train", "trainable", "loss", "learn", "is_target"];
-    let is_off = |(name, value): &(&String, &Value)| {
-        SWITCHES.contains(&&*plain(name)) && (value.as_bool() == Some(false) || value.as_f64() == Some(0.0))
+    const MARKS: [&str; 5] = ["mask", "masked", "ignore", "ignored", "skip"];
+    const CALLS: [&str; 2] = ["tool_calls", "function_call"];
+    let is = |value: &Value, switch: bool| {
+        value.as_bool() == Some(switch) || value.as_f64() == Some(f64::from(u8::from(switch)))
     };
-    match turn.iter().find(is_off) {
+    let excludes = |(name, value): &(&String, &Value)| {
+        let name = plain(name);
+        SWITCHES.contains(&&*name) && is(value, false) || MARKS.contains(&&*name) && is(value, true)
+    };
+    if let Some((name, _)) =
+        turn.iter().find(|(name, value)| CALLS.contains(&name.as_str()) && has_content(value))
+    {
+        return Err(format!(
+            "has a field `{name}`, which is not read, so the model would not learn the call; write the call as text into \
+             `content`, or remove the conversation"
+        ));
+    }
+    match turn.iter().find(excludes) {
         None => check_others(turn, &["content"]),
         Some((name, _)) => Err(refusal(name)),
     }
+}
+
+/// Returns an error if an object has a system prompt next to its turns.
+pub(super) fn check_system(conversation: &Map<String, Value>) -> Result<(), String> {
+    const PROMPTS: [&str; 3] = ["system", "system_prompt", "system_message"];
+    match PROMPTS.into_iter().find(|name| conversation.get(*name).is_some_and(has_content)) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "has a field `{name}` next to the turns, which is not read; write it as the first turn, with the role `system`"
+        )),
+    }
+}
+
+/// Returns true if a value is neither null nor empty.
+pub(super) fn has_content(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        _ => true,
+    }
+}
+
+/// Returns true if a field of this name assigns records to sets, of which [`warn_of_split`] warns.
+pub(super) fn is_split(name: &str) -> bool {
+    SPLITS.contains(&&*plain(name))
+}
+
+/// Returns true if a field of this name can hold the labels of a sequence.
+pub(super) fn is_label(name: &str) -> bool {
+    LABELS.contains(&&*plain(name))
 }
 
 /// Returns the error message for a field of this name.
@@ -113,7 +163,12 @@ pub(super) fn keeps_all(name: &str, value: &Value) -> bool {
         Value::String(text) => match text.to_ascii_lowercase().as_str() {
             "true" => kept == 1.0,
             "false" => kept == 0.0,
-            number => number.parse() == Ok(kept),
+            // A cell of CSV can hold the mask of a sequence.
+            numbers => {
+                let numbers = numbers.trim_matches(['[', ']']).split([',', ' ']).filter(|it| !it.is_empty());
+                let mut numbers = numbers.peekable();
+                numbers.peek().is_some() && numbers.all(|number| number.parse() == Ok(kept))
+            }
         },
         Value::Array(all) => all.iter().all(|one| keeps_all(&name, one)),
         Value::Object(_) => false,
@@ -137,6 +192,9 @@ fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
             |all: &Vec<Value>| (0..).zip(all).all(|(position, id)| id.as_u64() == Some(position));
         return !value.is_null() && !value.as_array().is_some_and(is_default);
     }
+    if SEGMENTS.contains(&&*name) {
+        return value.as_array().is_some_and(|all| all.windows(2).any(|pair| pair[0] != pair[1]));
+    }
     let is_label = LABELS.contains(&&*name);
     let is_mask = || ignored(value, read).is_some();
     is_label && (value.is_array() && value != read && !is_mask() || value.as_i64() == Some(IGNORE_INDEX))
@@ -149,6 +207,18 @@ pub(super) fn mask(value: &Value, name: Option<&str>) -> Option<Vec<bool>> {
     let read = members.get(name?)?;
     let mut labels = members.iter().filter(|(name, _)| LABELS.contains(&&*plain(name)));
     labels.find_map(|(_, labels)| ignored(labels, read))
+}
+
+/// Returns, for each label of a cell, false if it is -100. `None` if labels and tokens differ otherwise.
+pub(super) fn mask_of_cells(labels: &StringRecord, tokens: &StringRecord) -> Option<Vec<bool>> {
+    let counts = |(label, token): (&str, &str)| match label.parse() {
+        Ok(IGNORE_INDEX) => Some(false),
+        label => (label == token.parse()).then_some(true),
+    };
+    if labels.len() != tokens.len() {
+        return None;
+    }
+    labels.iter().zip(tokens).map(counts).collect()
 }
 
 /// Returns, for each label, false if it is -100. `None` if labels and tokens differ otherwise.

@@ -1,8 +1,6 @@
 //! Tests of tables as users write them.
 
 mod advice;
-#[cfg(feature = "parquet")]
-mod columnar;
 mod comments;
 mod enclosed;
 mod fields;

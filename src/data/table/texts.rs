@@ -150,6 +150,12 @@ impl Table<'_> {
                 "lacks an end-of-text token, but each text needs one; use a tokenizer that declares one";
             return Err(Error::key("data.tokens", &self.config.tokens, problem));
         }
+        if !self.seen.unread.is_empty() {
+            let names = Vec::from_iter(std::mem::take(&mut self.seen.unread)).join(", ");
+            self.reading.guesses.push(format!(
+                "fields of conversations are not read: {names}; write what the model must learn into `content`"
+            ));
+        }
         let has_source = |sample: &TextSample| sample.parts.iter().any(|part| !part.is_answer);
         self.reading.has_sources = !self.chosen.as_pairs && samples.iter().any(has_source);
         let rows = if self.chosen.as_pairs { Self::pair_rows } else { Self::text_rows };

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{END, Kind, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
+use crate::numbers::part_of;
 
 use std::sync::Arc;
 
@@ -67,6 +68,35 @@ impl Vocabulary {
             columns: Vec::new(),
             of_numbers,
         }))))
+    }
+}
+
+/// Numbers outside the inner bins: their count and the first of them, with the first and the last edge.
+pub(in crate::data) struct Outliers {
+    pub count: usize,
+    pub example: f64,
+    pub inner: [f64; 2],
+}
+
+impl Vocabulary {
+    /// Returns the numbers that are farther outside the inner bins than `factor` times the width of these bins together.
+    pub(in crate::data) fn outliers(&self, numbers: &[f64], factor: f64) -> Option<Outliers> {
+        let inner @ [first, last] = self.inner_bins()?;
+        let width = factor * (last - first);
+        let is_far = |number: &&f64| **number < first - width || **number > last + width;
+        let example = *numbers.iter().find(is_far)?;
+        Some(Outliers { count: numbers.iter().filter(is_far).count(), example, inner })
+    }
+
+    /// Returns a warning of numbers that are farther outside the bins than these are wide together, such as numbers in
+    /// another unit.
+    pub(crate) fn far_outside(&self, numbers: &[f64]) -> Option<String> {
+        let Outliers { count, example, inner: [first, last] } = self.outliers(numbers, 1.0)?;
+        Some(format!(
+            "{} are far outside the numbers of training, such as {example} with bins from {first} to {last}, and are read as \
+             the outermost bins; check the unit and the column",
+            part_of(count, numbers.len(), "number")
+        ))
     }
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokenizers::Tokenizer;
 
 use self::bins::Bins;
-pub(in crate::data) use self::bins::BinsOf;
+pub(in crate::data) use self::bins::{BinsOf, Outliers};
 use self::declared::Declared;
 pub(in crate::data) use self::number_format::NumberFormat;
 use self::phrases::Phrases;

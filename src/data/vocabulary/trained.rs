@@ -70,6 +70,13 @@ impl Vocabulary {
         self.is_of_texts() && is_delimited
     }
 
+    /// Returns the tokens that begin an answer, and the token that ends it; `None` without pairs and conversations.
+    pub(crate) fn answers(&self) -> Option<(Vec<u32>, Option<u32>)> {
+        let assistant = role_token(ASSISTANT);
+        let begin = [SEPARATOR, &assistant].into_iter().filter_map(|name| self.special(name));
+        self.is_of_questions().then(|| (begin.collect(), self.end()))
+    }
+
     /// Returns the vocabulary with the token of this name as its end-of-text token; `None` if it is no token.
     pub(in crate::data) fn with_end_named(mut self, name: &str) -> Option<Self> {
         let super::Kind::Tokenizer(tokenizer) = Arc::get_mut(&mut self.0)? else { return None };

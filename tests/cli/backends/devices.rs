@@ -198,3 +198,35 @@ fn failed_gpu_start_reports_the_reason() {
     assert!(!stderr.contains("RecvError") && !stderr.contains("update"), "{stderr}");
     assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "no files are left behind");
 }
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn tensors_beyond_largest_buffer_are_errors() {
+    use burn::tensor::{Tensor, backend::AutodiffBackend};
+    use causal_attention::backend::{Job, devices, run};
+    use causal_attention::config::{BackendName, DeviceKind};
+    use causal_attention::{Error, Result};
+
+    struct TooLarge(usize);
+    impl Job for TooLarge {
+        type Output = Vec<f32>;
+
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<f32>> {
+            let sum = Tensor::<B, 1>::ones([self.0], &device).mul_scalar(2.0).sum();
+            Ok(sum.into_data().iter::<f32>().collect())
+        }
+    }
+
+    if !others().contains(&"wgpu") {
+        return;
+    }
+    let devices = devices(BackendName::Wgpu);
+    let Some(software) = devices.iter().find(|device| device.kind == DeviceKind::Software) else {
+        eprintln!("notice: buffers are not tested, because this machine has no software device");
+        return;
+    };
+    let limit = software.largest_buffer.unwrap() as usize / 4;
+    assert_eq!(run(software, TooLarge(1_000)).unwrap(), [2_000.0]);
+    let error = run(software, TooLarge(limit + 1_000)).unwrap_err();
+    assert!(matches!(error, Error::DeviceMemory { .. }), "{error}");
+}

@@ -1,5 +1,7 @@
 //! Tables as other programs write them: accepted formats, warnings and refusals.
 
+#[cfg(feature = "parquet")]
+mod columnar;
 mod headers;
 mod refused;
 mod warned;

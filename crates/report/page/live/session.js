@@ -196,13 +196,14 @@ function showAnswer(computed) {
   const name = (id) => live.tokenizer.token(id);
   const probabilities = probabilitiesOf(answer, tokens.length);
   const probabilitiesBefore = reference && probabilitiesOf(reference, reference.tokens.length);
+  const counted = countedTargets(tokens);
   const probability = (rows, position, id) => rows?.[position]?.[id];
   shownAnswer = { ...computed, probabilities, probabilitiesBefore, losses: surprisals(probabilities, tokens), lossesBefore: probabilitiesBefore && surprisals(probabilitiesBefore, reference.tokens) };
   data.readings[TYPED_SAMPLE] = {
     sequence: "your input",
     source: source?.map(name) ?? null,
     inputs: tokens.map(name),
-    targets: tokens.map((_, position) => (position + 1 === tokens.length ? null
+    targets: tokens.map((_, position) => (!counted[position] ? null
       : { id: tokens[position + 1], text: name(tokens[position + 1]), probability: probability(probabilities, position, tokens[position + 1]),
         probabilityBefore: probability(probabilitiesBefore, position, tokens[position + 1]), role: "unknown" })),
     most_likely: probabilities.map((row, position) => largest(row, 5).map((id) => ({ id, token: name(id), probability: row[id], probabilityBefore: probability(probabilitiesBefore, position, id) }))),
@@ -212,9 +213,28 @@ function showAnswer(computed) {
   for (const view of answerViews) view(shownAnswer);
 }
 
-/** Returns the negative log-probability of each token but the first, in nats; their mean is the loss. */
+/**
+ * Returns, for each token but the first, true if it counts as a target. A model that learned only answers counts the tokens
+ * from the one that begins an answer up to the end of the answer; an input without answers counts whole.
+ */
+function countedTargets(tokens) {
+  const { answers } = live.tokenizer;
+  const begins = (id) => answers?.begin.includes(id) ?? false;
+  const hasAnswer = tokens.some(begins);
+  let isAnswer = !hasAnswer;
+  return tokens.slice(1).map((target, position) => {
+    isAnswer ||= begins(tokens[position]);
+    const counts = isAnswer;
+    if (hasAnswer && target === answers?.end) isAnswer = false;
+    return counts;
+  });
+}
+
+/** Returns the negative log-probability of each target that counts, in nats; their mean is the loss. */
 function surprisals(probabilities, tokens) {
-  return tokens.slice(1).map((id, position) => -Math.log(Math.max(probabilities[position][id], 1e-30)));
+  const counted = countedTargets(tokens);
+  const losses = tokens.slice(1).map((id, position) => -Math.log(Math.max(probabilities[position][id], 1e-30)));
+  return losses.filter((_, position) => counted[position]);
 }
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
 

@@ -139,7 +139,9 @@ function replaceByField(event) {
 
 /** Shows the loss on the input, compared with the loss before the changes. */
 function drawInputLoss({ losses, lossesBefore }) {
-  const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token`;
+  // A tokenizer's template can begin answers in ways that the page does not know.
+  const isUnclear = live.tokenizer.answers !== null && !shownAnswer.tokens.some((id) => live.tokenizer.answers.begin.includes(id));
+  const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token${isUnclear ? ", although training counted only answers" : ""}`;
   const before = lossesBefore ? `, ${fixed(mean(lossesBefore), 3)} ${input.before ? "before the change" : "as trained"}` : "";
   at("input-loss").dataset.loss = losses.length > 0 ? mean(losses) : "";
   at("input-loss").replaceChildren(line + before);

@@ -3,13 +3,14 @@
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
   /**
-   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, edges?: number[], added?: string[][]}} stored
+   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, edges?: number[], added?: string[][], answers?: {begin: number[], end: number | null}}} stored
    * `merges` and `special` for byte pairs only; `edges` between the bins of numbers; `added` holds the tokens that the program adds before and after a text
    */
   constructor(stored) {
     this.tokens = stored.tokens;
     this.kind = stored.kind;
     this.added = stored.added ?? [[], []];
+    this.answers = stored.answers ?? null; // of a model that learned only answers, the tokens around them
     this.edges = stored.edges;
     this.notation = { integers: "integers", characters: "characters", pairs: "byte pairs" }[stored.kind] ?? "words";
     this.pieces = stored.pieces ?? stored.tokens;

@@ -244,6 +244,34 @@ fn conversations_count_the_turns_of_the_assistant() {
 }
 
 #[test]
+fn conversations_do_not_lose_content() {
+    let conversation = |turn: &str, other: &str| {
+        let turns =
+            format!(r#"{{"role": "user", "content": "hi"}}, {{"role": "assistant", "content": "yo"{turn}}}"#);
+        File::new("chat.jsonl", format!("{{\"messages\": [{turns}]{other}}}\n").repeat(2))
+    };
+    for (turn, other, problem) in [
+        (r#", "tool_calls": [{"name": "get"}]"#, "", "a field `tool_calls`, which is not read"),
+        (r#", "function_call": {"name": "get"}"#, "", "a field `function_call`, which is not read"),
+        (r#", "mask": true"#, "", "a field `mask`, which changes the meaning"),
+        (r#", "masked": 1"#, "", "a field `masked`, which changes the meaning"),
+        ("", r#", "system": "answer yes""#, "a field `system` next to the turns, which is not read"),
+    ] {
+        let file = conversation(turn, other);
+        assert!(file.problem(file.config()).contains(problem), "{turn} {other}");
+    }
+    let file = conversation(
+        r#", "tool_calls": null, "name": "Ann""#,
+        r#", "tools": [1], "functions": [], "split": "a""#,
+    );
+    let notice = "fields of conversations are not read: `name` of turns, `tools`; write";
+    assert!(warnings(&file.config()).contains(notice), "{}", warnings(&file.config()));
+    let cells = "messages\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"hi\"\"}]\"\n".to_string();
+    let cells = File::new("chat.csv", cells.clone() + &cells[9..]);
+    assert!(cells.problem(cells.config()).contains("write the conversations to a .jsonl file"));
+}
+
+#[test]
 fn labels_mask_their_targets() {
     let text = "{\"input_ids\": [5, 6, 7, 8], \"labels\": [-100, -100, 7, 8]}\n\
         {\"input_ids\": [5, 6, 9], \"labels\": [5, 6, 9]}\n";
@@ -253,6 +281,22 @@ fn labels_mask_their_targets() {
     let other = File::new("prepared.jsonl", text.replace("-100, 7", "-100, 6"));
     let config = DataConfig { path: other.config().path, ..config };
     assert!(load(&config, 0).unwrap_err().to_string().contains("has a field `labels`"));
+    let csv = "input_ids,labels,attention_mask,class\n5 6 7 8,-100 -100 7 8,1 1 1 1,3\n\"[5, 6, 9]\",\"[5, 6, 9]\",1 1 1,4\n";
+    let cells = |text: String| File::new("prepared.csv", text);
+    let file = cells(csv.into());
+    let config = DataConfig { column: column("input_ids"), values: Values::Integers, ..file.config() };
+    assert_eq!(all(&config), ["5 6 [7] [8]", "5 [6] [9]"]);
+    for (from, to, problem) in
+        [("-100 7", "-100 6", "has a field `labels`"), ("1 1 1,4", "1 1 0,4", "has a field `attention_mask`")]
+    {
+        let file = cells(csv.replace(from, to));
+        let config = DataConfig { path: file.config().path, ..config.clone() };
+        assert!(load(&config, 0).unwrap_err().to_string().contains(problem), "{problem}");
+    }
+    let segments =
+        File::new("packed.jsonl", "{\"input_ids\": [5, 6, 7], \"segment_ids\": [0, 0, 1]}\n".repeat(2));
+    let config = DataConfig { path: segments.config().path, ..config };
+    assert!(load(&config, 0).unwrap_err().to_string().contains("has a field `segment_ids`"));
 }
 
 #[test]
