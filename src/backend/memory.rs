@@ -139,7 +139,7 @@ impl MemoryEstimate {
 /// Returns the rules of the mask in training, without the positions of documents.
 fn mask(config: &Config) -> Mask<Flex> {
     let is_packed = config.data.text_documents() == Documents::Separate;
-    Mask::of_decoder(is_packed.then(|| Vec::new().into()))
+    config.model.mask(0, is_packed.then(|| Vec::new().into()))
 }
 
 /// Returns the number of a worker's `shards` computed at a time on the host: one per thread if `threads` divides the

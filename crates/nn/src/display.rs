@@ -24,7 +24,8 @@ macro_rules! display_tree {
                 // The derived name is in quotes.
                 let fields = burn::module::ModuleDisplayDefault::content(self, content)?;
                 let mut fields = fields.set_top_level_type(stringify!($module));
-                fields.attributes.retain(|field| field.value != "None");
+                // The modules show the values of their config.
+                fields.attributes.retain(|field| field.value != "None" && field.name != "config");
                 Some(fields)
             }
         }

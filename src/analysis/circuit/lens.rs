@@ -232,9 +232,9 @@ mod tests {
             let DeviceBatch { inputs, targets, .. } = DeviceBatch::<B>::new(&batch(), &Default::default());
             let pass = run(model, inputs, &[], &Interventions::default()).unwrap();
             let mut logits = pass.logits.clone();
-            if model.softcap > 0.0 {
-                let tanh = logits / model.softcap;
-                logits = ((tanh.clone() + 1.0) / (-tanh + 1.0)).log() * (model.softcap / 2.0);
+            if model.config.softcap > 0.0 {
+                let tanh = logits / model.config.softcap;
+                logits = ((tanh.clone() + 1.0) / (-tanh + 1.0)).log() * (model.config.softcap / 2.0);
             }
             let logits = logits.clone() - logits.mean_dim(2);
             let expected = floats(logits.gather(2, targets.clone().unsqueeze_dim(2)));
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn attributions_to_answers_sum_to_their_difference() {
-        for model in models().filter(|model| explainable(model).unwrap().softcap == 0.0) {
+        for model in models().filter(|model| explainable(model).unwrap().config.softcap == 0.0) {
             let model = explainable(&model).unwrap();
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let pass = run(model, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();

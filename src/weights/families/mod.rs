@@ -350,7 +350,8 @@ mod tests {
 
     #[test]
     fn every_model_key_is_listed() {
-        // Each new key must be listed here: if it changes what a model computes, families must refuse it.
+        // Each new key must be listed here. If it changes what a model computes, families must refuse it, and the
+        // page's model in `crates/report/page/model/` must compute the same.
         let ModelConfig {
             architecture: _,
             d_model: _,

@@ -90,6 +90,7 @@ impl ModelConfig {
                 embedding: token_embedding(sizes.vocab, self.d_model, device),
                 attention: self.attention().init(device)?,
                 head: head(self.bias),
+                config: self.clone(),
             }));
         }
         let reads_source = self.architecture == Architecture::EncoderDecoder;
@@ -118,7 +119,7 @@ impl ModelConfig {
             blocks: blocks(reads_source)?,
             norm: norm(),
             head: (!self.tie_embeddings).then(|| head(self.head_bias)),
-            softcap: self.softcap,
+            config: self.clone(),
         }))
     }
 

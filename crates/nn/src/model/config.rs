@@ -1,9 +1,12 @@
 //! The architecture of a model and its sizes, as plain values.
 
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::{initialisation::Initialisation, residual::NormPlacement};
-use crate::attention::{MultiHeadAttentionConfig, SplitHeadsConfig};
+use crate::attention::{Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
 use crate::choice::UnusedKeys;
 use crate::choices;
 use crate::ops::{Activation, NormKind};
@@ -271,6 +274,13 @@ impl ModelConfig {
     fn query_and_key_widths(&self) -> [usize; 2] {
         let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
         [self.heads, shared].map(|heads| heads * self.head_width())
+    }
+
+    /// Returns the mask of a decoder's self-attention in a layer, given the document of each token if several documents
+    /// are packed into a sequence. Training, inference and the memory estimate all take their masks from here.
+    pub fn mask<B: Backend>(&self, _layer: usize, documents: Option<Arc<[Vec<u32>]>>) -> Mask<B> {
+        // The padding of an answer is at its end, where the causal mask hides it from all tokens.
+        Mask { documents, ..Mask::causal() }
     }
 
     /// Returns the frequencies of rotary positions.

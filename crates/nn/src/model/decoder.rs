@@ -10,10 +10,10 @@ use burn::module::{Module, ParamId};
 use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::Inputs;
 use super::block::{Block, BlockInput};
 use super::embedding::Embeddings;
 use super::encoder::{Encoder, Source};
+use super::{Inputs, ModelConfig};
 use crate::attention::{KeyValueCache, Mask, Memory};
 use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
@@ -38,15 +38,16 @@ pub struct Decoder<B: Backend> {
     pub norm: Option<Norm<B>>,
     /// The output layer, `d_model` to `vocab`; absent if tied to the token embedding.
     pub head: Option<Linear<B>>,
-    /// The soft cap of the logits; 0 for none.
-    pub softcap: f64,
+    /// The config, which also determines the masks.
+    #[module(skip)]
+    pub config: ModelConfig,
 }
 
 display_tree!(Decoder);
 
 impl<B: Backend> ParamRoles for Decoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { encoder, embedding, position, blocks, norm, head, softcap: _ } = self;
+        let Self { encoder, embedding, position, blocks, norm, head, config: _ } = self;
         encoder.visit_roles(visit);
         embedding.visit_roles(visit);
         position.visit_roles(visit);
@@ -141,7 +142,7 @@ impl<B: Backend> Decoder<B> {
         let mut hooks = BlockHooks::standalone(hooks);
         for (layer, block) in self.blocks.iter().enumerate().skip(first) {
             hooks.layer = layer;
-            let mask = self.mask(layer, inputs);
+            let mask = self.config.mask(layer, inputs.documents.clone());
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
             let memory = memories.get(layer);
             let input = BlockInput { x, memory, mask: &mask, position, cache };
@@ -149,12 +150,6 @@ impl<B: Backend> Decoder<B> {
         }
         let read = hooks.input(HookPoint::Final, 0, &x);
         Ok(hooks.apply(HookPoint::Final, read.unwrap_or(x)))
-    }
-
-    /// Returns the mask of a layer's self-attention.
-    pub fn mask(&self, _layer: usize, inputs: &Inputs<B>) -> Mask<B> {
-        // The padding of an answer is at its end, where the causal mask hides it from all tokens.
-        Mask::of_decoder(inputs.documents.clone())
     }
 
     /// Returns the logits of a residual stream, after final norm, output layer and soft cap: `[batch, time, d_model]`
@@ -168,7 +163,7 @@ impl<B: Backend> Decoder<B> {
             Some(head) => ops::linear(head, x),
             None => ops::tied_linear(&self.embedding.token, x),
         };
-        match self.softcap {
+        match self.config.softcap {
             0.0 => logits,
             cap => (logits / cap).tanh() * cap,
         }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
-use crate::attention::{KeyValueCache, Mask, Memory};
+use crate::attention::{KeyValueCache, Memory};
 use crate::display::display_variant;
 use crate::hooks::{Hooks, NoHooks, Patch};
 use crate::position::DocumentPositions;
@@ -188,18 +188,18 @@ impl<B: Backend> Model<B> {
         patch: &Patch,
     ) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let [_, time] = inputs.tokens.dims();
-        let masks = self.masks(&inputs);
-        let mut maps = AttentionMaps::default();
+        let mask = |layer| self.config().mask::<B>(layer, inputs.documents.clone());
+        let visible = (0..self.layers()).map(|layer| mask(layer).visible_keys(time, time)).collect();
+        let mut maps = AttentionMaps { visible, ..AttentionMaps::default() };
         let logits = self.forward_hooked(inputs, &mut patch.hooks(0, &mut maps))?;
-        maps.visible = masks.iter().map(|mask| mask.visible_keys(time, time)).collect();
         Ok((logits, maps))
     }
 
-    /// Returns the mask of the causal self-attention of each layer.
-    fn masks(&self, inputs: &Inputs<B>) -> Vec<Mask<B>> {
+    /// Returns the config of the model.
+    pub fn config(&self) -> &ModelConfig {
         match self {
-            Model::OneLayer(model) => vec![model.mask(inputs)],
-            Model::Decoder(model) => (0..model.blocks.len()).map(|layer| model.mask(layer, inputs)).collect(),
+            Model::OneLayer(model) => &model.config,
+            Model::Decoder(model) => &model.config,
         }
     }
 

@@ -5,9 +5,9 @@ use burn::module::{Module, ParamId};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::Inputs;
+use super::{Inputs, ModelConfig};
 use crate::Result;
-use crate::attention::{AttentionHooks, AttentionInput, KeyValueCache, Mask, MultiHeadAttention};
+use crate::attention::{AttentionHooks, AttentionInput, KeyValueCache, MultiHeadAttention};
 use crate::display::display_tree;
 use crate::hooks::{BlockHooks, HookPoint, Hooks};
 use crate::ops::{self, ScorePosition};
@@ -23,13 +23,16 @@ pub struct OneLayerDecoder<B: Backend> {
     pub attention: MultiHeadAttention<B>,
     /// The output layer, `d_model` to `vocab`.
     pub head: Linear<B>,
+    /// The config, which also determines the mask.
+    #[module(skip)]
+    pub config: ModelConfig,
 }
 
 display_tree!(OneLayerDecoder);
 
 impl<B: Backend> ParamRoles for OneLayerDecoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { embedding, attention, head } = self;
+        let Self { embedding, attention, head, config: _ } = self;
         embedding.visit_roles(visit);
         attention.visit_roles(visit);
         role::visit_linear(head, ParamRole::Head, visit);
@@ -52,17 +55,12 @@ impl<B: Backend> OneLayerDecoder<B> {
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
         let mut hooks = BlockHooks::standalone(hooks);
-        let embedded = ops::embedding(&self.embedding, inputs.tokens.clone(), None); // [batch, time, d_model]
+        let embedded = ops::embedding(&self.embedding, inputs.tokens, None); // [batch, time, d_model]
         let embedded = hooks.apply(HookPoint::Embedding, embedded);
-        let (mask, position) = (self.mask(&inputs), ScorePosition::None);
+        let (mask, position) = (self.config.mask(0, inputs.documents), ScorePosition::None);
         let input = AttentionInput { cache, ..AttentionInput::new(embedded, &mask, &position) };
         // Without a residual connection, the output layer reads only the output of the attention.
         let x = self.attention.forward_hooked(input, AttentionHooks::standalone(&mut *hooks.hooks))?;
         Ok(hooks.apply(HookPoint::Final, x))
-    }
-
-    /// Returns the mask of the attention.
-    pub fn mask(&self, inputs: &Inputs<B>) -> Mask<B> {
-        Mask::of_decoder(inputs.documents.clone())
     }
 }

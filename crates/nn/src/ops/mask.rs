@@ -43,12 +43,6 @@ impl<B: Backend> Mask<B> {
         Self { causal: true, ..Self::none() }
     }
 
-    /// Creates the mask of a decoder's self-attention: causal and, if several documents are packed into a sequence, within
-    /// each document.
-    pub fn of_decoder(documents: Option<Arc<[Vec<u32>]>>) -> Self {
-        Self { documents, ..Self::causal() }
-    }
-
     /// Also hides keys at a distance of `window` or more from the query.
     pub fn with_window(self, window: usize) -> Self {
         Self { window: Some(window), ..self }
