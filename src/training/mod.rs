@@ -79,7 +79,7 @@ pub use parts::{StepParts, TimedExchange, time_parts};
 pub use plan::Plan;
 
 pub use provenance::Provenance;
-pub use run_folder::{EVENTS, Lock, RUN_PICTURES, RunFolder};
+pub use run_folder::{EVENTS, Lock, RunFolder};
 pub use schedule::{Schedule, Scheduler};
 pub use setup::Setup;
 pub use short_training::train_briefly;

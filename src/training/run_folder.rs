@@ -7,29 +7,14 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use causal_attention_report::{CIRCUIT_PICTURES, RUN_PICTURES};
+
 use crate::error::{Error, Result};
 use crate::files::open_own_to_write;
 use crate::weights::companions;
 
 /// The name of the file that a process locks while it works in the folder.
 pub(super) const LOCK: &str = "lock";
-
-/// The names of the pictures of an explanation.
-const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
-
-/// The names of the other pictures of a run. A run that is resumed removes these files, because they show older weights.
-pub const RUN_PICTURES: [&str; 10] = [
-    "loss",
-    "attention",
-    "attention_over_time",
-    "heads",
-    "prediction",
-    "head_scores",
-    "generated",
-    "formation",
-    "positions",
-    "gradients",
-];
 
 /// The folder of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use causal_attention::training::RUN_PICTURES;
+use causal_attention_report::RUN_PICTURES;
 use tempfile::TempDir;
 
 use crate::{SMALL, assert_same_result, program, rows, small_run, summary, text, train};

@@ -57,5 +57,22 @@ pub use error::{Error, Result};
 pub use loss::LossCurve;
 pub use series::Point;
 
+/// The names of the pictures of an explanation.
+pub const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
+
+/// The names of the pictures of a run, except those of an explanation.
+pub const RUN_PICTURES: [&str; 10] = [
+    "loss",
+    "attention",
+    "attention_over_time",
+    "heads",
+    "prediction",
+    "head_scores",
+    "generated",
+    "formation",
+    "positions",
+    "gradients",
+];
+
 #[cfg(test)]
 mod golden;
