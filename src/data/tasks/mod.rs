@@ -204,14 +204,30 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
 
 /// Draws the splits of the task that `config` names as sources and answers for an encoder-decoder.
 pub(super) fn load_pairs(config: &DataConfig, seed: u64) -> Result<Dataset> {
-    match config.task {
-        Task::Reverse => Ok(transduction::load_pairs(config, seed, reverse::answer)),
-        Task::Sort => Ok(transduction::load_pairs(config, seed, sort::answer)),
-        task => {
-            let problem = "does not have a source and an answer for an encoder-decoder; use `reverse` or \
-                           `sort`, or `model.architecture` = \"decoder\"";
-            Err(Error::key("data.task", task, problem))
-        }
+    if let Some(answer) = answer(config.task) {
+        return Ok(transduction::load_pairs(config, seed, answer));
+    }
+    let others = Task::ALL.into_iter().filter(|task| answer(*task).is_some());
+    let others = others.map(|task| format!("`{task}`")).collect::<Vec<_>>().join(" or ");
+    let problem = format!(
+        "does not have a source and an answer for an encoder-decoder; use {others}, or `model.architecture` = \
+         \"decoder\""
+    );
+    Err(Error::key("data.task", config.task, problem))
+}
+
+/// Returns the function that turns a sequence into its answer in place, for the tasks that an encoder-decoder learns.
+fn answer(task: Task) -> Option<fn(&mut [u32])> {
+    match task {
+        Task::Reverse => Some(reverse::answer),
+        Task::Sort => Some(sort::answer),
+        Task::Random
+        | Task::Arithmetic
+        | Task::Repeat
+        | Task::Markov
+        | Task::Recall
+        | Task::Addition
+        | Task::CopyGap => None,
     }
 }
 
