@@ -47,7 +47,7 @@ impl<B: Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if `tokens` is empty, if the sequence extends beyond the last position, or if the batch
+    /// [`crate::Error::Shape`] if `tokens` is empty or contains an id outside the vocabulary, if the sequence extends beyond the last position, or if the batch
     /// size differs from earlier calls. Also if the cache was created by a model with different layers.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         self.read_hooked(tokens, cache, &mut NoHooks)
@@ -67,7 +67,7 @@ impl<B: Backend> Model<B> {
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 2>> {
         let [_, time] = tokens.dims();
-        check_tokens("tokens are", tokens.dims())?;
+        check_tokens("tokens", &tokens, self.table())?;
         self.check_cache(cache)?;
         let inputs = Inputs::tokens(tokens);
         let x = self.hidden_states(inputs, &cache.memories, Some(&mut cache.layers), hooks)?;

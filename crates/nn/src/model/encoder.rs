@@ -53,10 +53,10 @@ impl<B: Backend> Encoder<B> {
     /// Checks that the encoder can read a source.
     ///
     /// # Errors
-    /// [`Error::Shape`] if lengths and tokens do not match, or if the source extends beyond the last position.
+    /// [`Error::Shape`] if lengths and tokens do not match, if an id is not in the vocabulary, or if the source extends beyond the last position.
     pub fn check(&self, source: &Source<B>) -> Result<()> {
         let [batch, time] = source.tokens.dims();
-        check_tokens("source is", [batch, time])?;
+        check_tokens("source.tokens", &source.tokens, &self.embedding.token)?;
         let lengths = &source.lengths;
         ensure(lengths.len() == batch && lengths.iter().all(|length| *length <= time), Error::Shape, || {
             format!("`source.lengths` = {lengths:?} must be {batch} lengths of at most {time}")

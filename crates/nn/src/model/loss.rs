@@ -18,7 +18,8 @@ use crate::{Error, Result, error::ensure, ops, range};
 /// whatever its id. The result is `[1]`.
 ///
 /// # Errors
-/// [`Error::Shape`] with both shapes if they do not match, [`Error::Argument`] if `smoothing` is outside [0, 1).
+/// [`Error::Shape`] with both shapes if they do not match, or with the id of a counted target that has no logit; ids are
+/// checked on the CPU only. [`Error::Argument`] if `smoothing` is outside [0, 1).
 pub fn cross_entropy<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,
@@ -34,6 +35,14 @@ pub fn cross_entropy<B: Backend>(
             format!("the {name} of the loss are {dims:?}, but logits of {logits:?} require [{batch}, {time}]")
         })?;
     }
+    // A hidden target may have any id.
+    let counted = |hidden: Tensor<B, 2, Bool>| targets.clone().mask_fill(hidden, 0);
+    let unknown = ops::id_outside(&targets, vocab)
+        .and_then(|id| hidden.clone().map_or(Some(id), |hidden| ops::id_outside(&counted(hidden), vocab)));
+    ensure(unknown.is_none(), Error::Shape, || {
+        let (id, last) = (unknown.unwrap_or_default(), vocab - 1);
+        format!("the targets of the loss contain the id {id}, but the logits are for the ids 0 to {last}")
+    })?;
     Ok(ops::cross_entropy(logits, targets, hidden, smoothing))
 }
 
@@ -63,6 +72,18 @@ mod tests {
         // 1 + 2 + 3 + 3 + 1 + 1 bits.
         let expected = 11.0 * std::f64::consts::LN_2;
         assert!((loss([[0, 1, 2], [3, 0, 0]], None, 0.0) - expected).abs() < 1e-5);
+    }
+
+    #[test]
+    fn targets_outside_the_vocabulary_are_refused() {
+        for id in [-1, 4] {
+            let targets = Tensor::<B, 2, Int>::from_ints([[0, id]], &Default::default());
+            let error = cross_entropy(logits(1, 2), targets, None, 0.0).unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("contain the id {id}, but the logits are for the ids 0 to 3")),
+                "{error}"
+            );
+        }
     }
 
     #[test]

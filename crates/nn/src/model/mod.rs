@@ -28,6 +28,7 @@ pub use residual::NormPlacement;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::nn::Embedding;
 use burn::tensor::{Int, Shape, Tensor, backend::Backend};
 
 use crate::attention::{KeyValueCache, Memory};
@@ -87,10 +88,18 @@ pub fn each_parameter<B: Backend>(module: &impl Module<B>, work: impl FnMut(Para
     module.visit(&mut Each(work));
 }
 
-/// Checks that no axis of a shape is empty; `what` begins the error, such as "tokens are".
-fn check_tokens(what: &str, [batch, time]: [usize; 2]) -> Result<()> {
+/// Checks that there are tokens and, where ids can be read without delay, that each has a row in the `table`. `name` is the
+/// argument that holds them.
+fn check_tokens<B: Backend>(name: &str, tokens: &Tensor<B, 2, Int>, table: &Embedding<B>) -> Result<()> {
+    let [batch, time] = tokens.dims();
     ensure(batch > 0 && time > 0, Error::Shape, || {
-        format!("the {what} [{batch}, {time}], but no axis may be empty")
+        format!("`{name}` is [{batch}, {time}], but no axis may be empty")
+    })?;
+    let [vocab, _] = table.weight.lazy_shape().dims();
+    let unknown = ops::id_outside(tokens, vocab);
+    ensure(unknown.is_none(), Error::Shape, || {
+        let id = unknown.unwrap_or_default();
+        format!("`{name}` contains the id {id}, but the vocabulary has the ids 0 to {}", vocab - 1)
     })
 }
 
@@ -104,14 +113,15 @@ impl<B: Backend> ParamRoles for Model<B> {
 }
 
 impl<B: Backend> Model<B> {
-    /// Checks that the model can read these inputs. It does not check that ids are below the vocabulary size; check
-    /// them where they are created.
+    /// Checks that the model can read these inputs. Ids of tokens are checked on the CPU only: reading them from a GPU
+    /// would delay each step.
     ///
     /// # Errors
-    /// [`Error::Shape`] with the mismatched shape, for example a sequence longer than the context.
+    /// [`Error::Shape`] with the mismatched shape, for example a sequence longer than the context, or with the id that
+    /// is not in the vocabulary.
     pub fn check(&self, inputs: &Inputs<B>) -> Result<()> {
         let [batch, time] = inputs.tokens.dims();
-        check_tokens("tokens are", [batch, time])?;
+        check_tokens("inputs.tokens", &inputs.tokens, self.table())?;
         self.check_source(inputs.source.as_ref())?;
         let [sources, _] = inputs.source.as_ref().map_or([batch, time], |source| source.tokens.dims());
         ensure(sources == batch, Error::Shape, || {
@@ -200,6 +210,14 @@ impl<B: Backend> Model<B> {
         match self {
             Model::OneLayer(model) => &model.config,
             Model::Decoder(model) => &model.config,
+        }
+    }
+
+    /// Returns the token embedding, that of the decoder in an encoder-decoder.
+    fn table(&self) -> &Embedding<B> {
+        match self {
+            Model::OneLayer(model) => &model.embedding,
+            Model::Decoder(model) => &model.embedding.token,
         }
     }
 

@@ -94,6 +94,8 @@ fn mismatched_inputs_are_rejected() {
     let decoder = model(Architecture::Decoder, PositionScheme::Learned);
     let refused = |model: &Model<B>, inputs| model.check(&inputs).unwrap_err().to_string();
     let source = Some(([2; 5], 5));
+    let message = "`inputs.tokens` contains the id 11, but the vocabulary has the ids 0 to 10";
+    assert_eq!(refused(&decoder, inputs([3, 11], None)), message);
     assert!(refused(&decoder, inputs([1, 2], source)).contains("[1, 5]"));
     assert!(refused(&decoder, Inputs::tokens(Tensor::zeros([2, 0], &Default::default()))).contains("[2, 0]"));
     let answers = model(Architecture::EncoderDecoder, PositionScheme::Learned);

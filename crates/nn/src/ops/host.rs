@@ -11,7 +11,7 @@
 use std::any::{Any, TypeId};
 
 use burn::tensor::ops::{BoolTensor, FloatTensor, IntTensor};
-use burn::tensor::{Shape, TensorData, TensorMetadata, backend::Backend};
+use burn::tensor::{Int, Shape, Tensor, TensorData, TensorMetadata, backend::Backend};
 use burn_autodiff::Autodiff;
 use burn_flex::{Flex, FlexTensor};
 #[cfg(feature = "ndarray")]
@@ -93,6 +93,13 @@ pub(super) fn is_readable<B: Backend>() -> bool {
 /// Returns true if the kernels compute this thread's operations, which then share no state with other threads.
 pub fn is_on_host<B: Backend>() -> bool {
     is_readable::<B>() && kernels() == Kernels::Fused
+}
+
+/// Returns an id outside `0..size`, if there is one. Returns `None` on devices with memory of their own, where reading the
+/// ids would delay each step.
+pub(crate) fn id_outside<B: Backend>(ids: &Tensor<B, 2, Int>, size: usize) -> Option<i64> {
+    let ids = is_readable::<B>().then(|| ids.to_data())?;
+    ids.iter::<i64>().find(|id| !(0..size as i64).contains(id))
 }
 
 /// Converts a value between two type parameters that name the same type.

@@ -44,6 +44,7 @@ pub use embedding::embedding;
 pub use feed_forward::feed_forward;
 pub use gradients::{append, from_numbers, sum, sum_in_order};
 pub use head_norm::normalise_heads;
+pub(crate) use host::id_outside;
 pub use host::is_on_host;
 pub use kernels::{Kernels, kernels};
 pub use linear::{linear, linear_residual, tied_linear};
