@@ -198,10 +198,11 @@ impl<B: Backend> Model<B> {
         patch: &Patch,
     ) -> Result<(Tensor<B, 3>, AttentionMaps<B>)> {
         let [_, time] = inputs.tokens.dims();
-        let mask = |layer| self.config().mask::<B>(layer, inputs.documents.clone());
-        let visible = (0..self.layers()).map(|layer| mask(layer).visible_keys(time, time)).collect();
-        let mut maps = AttentionMaps { visible, ..AttentionMaps::default() };
+        let documents = inputs.documents.clone();
+        let mut maps = AttentionMaps::default();
         let logits = self.forward_hooked(inputs, &mut patch.hooks(0, &mut maps))?;
+        let mask = |layer| self.config().mask::<B>(layer, documents.clone());
+        maps.visible = (0..self.layers()).map(|layer| mask(layer).visible_keys(time, time)).collect();
         Ok((logits, maps))
     }
 

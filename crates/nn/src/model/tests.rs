@@ -96,6 +96,8 @@ fn mismatched_inputs_are_rejected() {
     let source = Some(([2; 5], 5));
     let message = "`inputs.tokens` contains the id 11, but the vocabulary has the ids 0 to 10";
     assert_eq!(refused(&decoder, inputs([3, 11], None)), message);
+    let with_documents = inputs([1, 2], None).with_documents(&[vec![0]]);
+    assert!(decoder.forward_with_maps(with_documents).is_err());
     assert!(refused(&decoder, inputs([1, 2], source)).contains("[1, 5]"));
     assert!(refused(&decoder, Inputs::tokens(Tensor::zeros([2, 0], &Default::default()))).contains("[2, 0]"));
     let answers = model(Architecture::EncoderDecoder, PositionScheme::Learned);
