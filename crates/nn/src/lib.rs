@@ -8,7 +8,9 @@
 //! | [`model`] | decoders and encoder-decoders built from a [`ModelConfig`](model::ModelConfig), with cache and loss |
 //! | [`hooks`] | reading and replacing activations during a forward pass |
 //! | [`role`] | the role of each parameter, which selects its initialisation, weight decay and Muon treatment |
-//! | [`ops`] | the expensive operations: with Burn's operations, and fused with hand-written gradients |
+//! | [`ops`] | the expensive operations: with Burn's operations, and fused with hand-written gradients; optimizer updates |
+//! | [`choice`], [`range`] | the values and ranges of config fields, for programs that read configs from files |
+//! | [`prelude`] | the items most often needed |
 #![deny(missing_docs)]
 
 pub mod attention;
