@@ -34,31 +34,7 @@ fn main() {
     let is_llama = std::env::args().any(|argument| argument == "llama");
     let vocab = if is_llama { 49_152 } else { 50_257 };
     let sizes = Sizes { vocab, context: 1024, source_context: None };
-    let gpt2 = ModelConfig {
-        architecture: Architecture::Decoder,
-        d_model: 768,
-        heads: 12,
-        layers: 12,
-        activation: Activation::GeluTanh,
-        tie_embeddings: true,
-        initialisation: Initialisation::Normal,
-        ..ModelConfig::default()
-    };
-    // The architecture of SmolLM2-135M.
-    let llama = ModelConfig {
-        d_model: 576,
-        heads: 9,
-        key_value_heads: 3,
-        layers: 30,
-        position: PositionScheme::Rotary,
-        rope_theta: 100_000.0,
-        norm_kind: NormKind::Rms,
-        activation: Activation::Swiglu,
-        d_inner: 1536,
-        bias: false,
-        ..gpt2.clone()
-    };
-    let config = if is_llama { llama } else { gpt2 };
+    let config = architecture(is_llama);
     let device = Default::default();
     let model: Model<NdArray> = config.init(sizes, &device).expect("valid sizes");
     let vocabulary = Vocabulary::integers(sizes.vocab, &[]);
@@ -90,7 +66,6 @@ fn main() {
     let positions = if config.position.ends_with_context() { sizes.context * config.d_model } else { 0 };
     let bytes = 4.0 * (config.parameters::<burn_flex::Flex>(sizes) - positions) as f64;
     let steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
     let (limit, step) = (bytes / bandwidth, median(steps.clone()));
     let quarter = (steps.len() / 4).max(1);
     say(&format!(
@@ -105,6 +80,38 @@ fn main() {
         limit * 1e3,
         step / limit,
     ));
+}
+
+/// Returns the architecture of SmolLM2-135M, a Llama, or of GPT-2 small.
+fn architecture(is_llama: bool) -> ModelConfig {
+    let gpt2 = ModelConfig {
+        architecture: Architecture::Decoder,
+        d_model: 768,
+        heads: 12,
+        layers: 12,
+        activation: Activation::GeluTanh,
+        tie_embeddings: true,
+        initialisation: Initialisation::Normal,
+        ..ModelConfig::default()
+    };
+    let llama = ModelConfig {
+        d_model: 576,
+        heads: 9,
+        key_value_heads: 3,
+        layers: 30,
+        position: PositionScheme::Rotary,
+        rope_theta: 100_000.0,
+        norm_kind: NormKind::Rms,
+        activation: Activation::Swiglu,
+        d_inner: 1536,
+        bias: false,
+        ..gpt2.clone()
+    };
+    if is_llama { llama } else { gpt2 }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -212,8 +212,25 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         table("split", &WORDS, &columns, &entry(&split.forward(batch)?, 0))?,
     ]);
 
+    split_of_heads(&x.device())?;
+    say("With queries, keys and values in one matrix as well, this is the attention of the models.");
+    let square = causal_attention::attention::SplitHeadsConfig::new(4, 4, 2).init::<B>(&x.device())?;
+    let input = context;
+    let fused = square.to_fused()?;
+    let outputs =
+        [square.forward(input.clone())?, fused.forward(input, &Mask::causal(), &ScorePosition::None)?];
+    let columns = ["1", "2", "3", "4"];
+    show(&[
+        table("split, randomly initialised", &WORDS, &columns, &entry(&outputs[0], 0))?,
+        table("fused, converted from split", &WORDS, &columns, &entry(&outputs[1], 0))?,
+    ]);
+    Ok(())
+}
+
+/// Shows how the columns of one matrix are split over heads.
+fn split_of_heads(device: &Device<B>) -> Result<()> {
     say("How one matrix is split: two sequences of three tokens with six numbers each, [2, 3, 6].");
-    let numbers = Tensor::<B, 1, Int>::arange(0..36, &x.device()).float().reshape([2, 3, 6]);
+    let numbers = Tensor::<B, 1, Int>::arange(0..36, device).float().reshape([2, 3, 6]);
     let positions = ["time 1", "time 2", "time 3"];
     let wide = ["1", "2", "3", "4", "5", "6"];
     show(&[
@@ -232,18 +249,6 @@ fn many_heads(x: &Tensor<B, 2>, head: &TrainableAttention<B>) -> Result<()> {
         };
         show(&[part(0)?, part(1)?]);
     }
-
-    say("With queries, keys and values in one matrix as well, this is the attention of the models.");
-    let square = causal_attention::attention::SplitHeadsConfig::new(4, 4, 2).init::<B>(&x.device())?;
-    let input = context;
-    let fused = square.to_fused()?;
-    let outputs =
-        [square.forward(input.clone())?, fused.forward(input, &Mask::causal(), &ScorePosition::None)?];
-    let columns = ["1", "2", "3", "4"];
-    show(&[
-        table("split, randomly initialised", &WORDS, &columns, &entry(&outputs[0], 0))?,
-        table("fused, converted from split", &WORDS, &columns, &entry(&outputs[1], 0))?,
-    ]);
     Ok(())
 }
 

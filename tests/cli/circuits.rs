@@ -126,31 +126,7 @@ fn explain_finds_and_saves_the_circuit() {
     assert_eq!(printed, saved);
     let lines: Vec<&str> = saved["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(sentences.starts_with(&lines.join("\n")), "{sentences}");
-    assert!((saved["faithfulness"].as_f64().unwrap() - 1.0).abs() <= 0.05, "{saved}");
-    let losses = |lens: &str| saved[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
-    let (plain, tuned): (Vec<_>, Vec<_>) = (losses("lens").collect(), losses("tuned_lens").collect());
-    assert!(
-        tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05,
-        "the tuned lens has a lower loss: {plain:?} {tuned:?}"
-    );
-    assert_eq!(tuned[2], plain[2], "both lenses agree after the last layer");
-    let patching = &saved["patching"];
-    assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
-    let answers = &patching["pair"]["answers"];
-    assert_ne!(answers[0], answers[1], "different steps have different answers");
-    for part in saved["components"].as_array().unwrap() {
-        assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
-        assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["ablated"].is_f64());
-    }
-    let neurons = saved["neurons"].as_array().unwrap();
-    assert!(
-        neurons.len() == 8 && sentences.contains("it is most active in the validation set"),
-        "{neurons:?}"
-    );
-    let change =
-        |neuron: &Value| (neuron["ablated"].as_f64().unwrap() - saved["model"].as_f64().unwrap()).abs();
-    assert!(neurons.is_sorted_by(|a, b| change(a) >= change(b)) && change(&neurons[0]) > 0.0, "{neurons:?}");
-    assert!(neurons.iter().all(|it| (1..=5).contains(&it["contexts"].as_array().unwrap().len())));
+    check_explanation(&saved, &sentences);
 
     let given: Value = serde_json::from_str(&stdout_of(
         dir.path(),
@@ -176,6 +152,35 @@ fn explain_finds_and_saves_the_circuit() {
     stdout_of(dir.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
     fs::write(dir.path().join("given.json"), given.to_string()).unwrap();
     compare_with_transformer_lens(dir.path());
+}
+
+/// Checks the contents of a stored explanation of counting, and its printed sentences.
+fn check_explanation(saved: &Value, sentences: &str) {
+    assert!((saved["faithfulness"].as_f64().unwrap() - 1.0).abs() <= 0.05, "{saved}");
+    let losses = |lens: &str| saved[lens]["loss"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+    let (plain, tuned): (Vec<_>, Vec<_>) = (losses("lens").collect(), losses("tuned_lens").collect());
+    assert!(
+        tuned[0] < plain[0] - 0.1 && tuned[1] < plain[1] + 0.05,
+        "the tuned lens has a lower loss: {plain:?} {tuned:?}"
+    );
+    assert_eq!(tuned[2], plain[2], "both lenses agree after the last layer");
+    let patching = &saved["patching"];
+    assert!(patching["clean"].as_f64() > patching["corrupted"].as_f64(), "{patching}");
+    let answers = &patching["pair"]["answers"];
+    assert_ne!(answers[0], answers[1], "different steps have different answers");
+    for part in saved["components"].as_array().unwrap() {
+        assert_ne!(part["head"].is_u64(), part["feed_forward"] == true, "{part}");
+        assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["ablated"].is_f64());
+    }
+    let neurons = saved["neurons"].as_array().unwrap();
+    assert!(
+        neurons.len() == 8 && sentences.contains("it is most active in the validation set"),
+        "{neurons:?}"
+    );
+    let change =
+        |neuron: &Value| (neuron["ablated"].as_f64().unwrap() - saved["model"].as_f64().unwrap()).abs();
+    assert!(neurons.is_sorted_by(|a, b| change(a) >= change(b)) && change(&neurons[0]) > 0.0, "{neurons:?}");
+    assert!(neurons.iter().all(|it| (1..=5).contains(&it["contexts"].as_array().unwrap().len())));
 }
 
 /// Compares `given.json` with TransformerLens on the model in `exported`, if TransformerLens is installed.

@@ -133,6 +133,16 @@ fn edited_configs_are_warned_about() {
     assert_eq!([0, 1].map(|run| listed[run]["config_changed"].clone()), [true, false].map(Value::from));
 }
 
+/// Trains a small run on a text, up to step `until` if it is given.
+fn train_on_text(folder: &Path, path: &str, sets: &[&str], run: &str, until: Option<&str>) {
+    let mut command = program(folder);
+    command.args(["train", "--run", run, "--data", path, "--length", "8", "--layers", "1", "--quiet"]);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    command.args(["--set", "training.steps=6", "--set", "analysis.circuit=false"]);
+    command.args(until.into_iter().flat_map(|step| ["--until", step]));
+    assert!(command.status().unwrap().success(), "{run}");
+}
+
 #[test]
 fn compare_ignores_moved_data_and_unfinished_runs() {
     let dir = TempDir::new().unwrap();
@@ -141,14 +151,7 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
     fs::write(folder.join("a.txt"), &words).unwrap();
     fs::create_dir(folder.join("moved")).unwrap();
     fs::write(folder.join("moved/a.txt"), &words).unwrap();
-    let train = |path: &str, sets: &[&str], run: &str, until: Option<&str>| {
-        let mut command = program(folder);
-        command.args(["train", "--run", run, "--data", path, "--length", "8", "--layers", "1", "--quiet"]);
-        command.args(sets.iter().flat_map(|set| ["--set", set]));
-        command.args(["--set", "training.steps=6", "--set", "analysis.circuit=false"]);
-        command.args(until.into_iter().flat_map(|step| ["--until", step]));
-        assert!(command.status().unwrap().success(), "{run}");
-    };
+    let train = |path, sets: &[_], run, until| train_on_text(folder, path, sets, run, until);
     train("a.txt", &[], "one", None);
     train("moved/a.txt", &["training.learning_rate=0.01", "run.seed=1"], "two", None);
     train("a.txt", &["training.learning_rate=0.02"], "paused", Some("3"));

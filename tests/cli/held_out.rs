@@ -171,8 +171,7 @@ fn evaluating_on_training_sequences_is_warned_about() {
     small_run(folder, &sets, "run");
     let run = |arguments: &[&str]| {
         let output = program(folder).args(arguments).output().unwrap();
-        let stderr = text(&output.stderr);
-        (output.status.code(), stderr)
+        (output.status.code(), text(&output.stderr))
     };
     let leaks = |arguments: &[&str], part: &str| {
         let (code, stderr) = run(arguments);
@@ -180,10 +179,8 @@ fn evaluating_on_training_sequences_is_warned_about() {
         stderr.contains(part)
     };
     let part = "the run was trained on";
-    assert!(leaks(
-        &["evaluate", "run", "--set", "data.valid_fraction=0.5"],
-        "trained on 80 of the 100 sequences"
-    ));
+    let half = ["evaluate", "run", "--set", "data.valid_fraction=0.5"];
+    assert!(leaks(&half, "trained on 80 of the 100 sequences"));
     assert!(leaks(&["evaluate", "run", "--data", "seen.csv"], "trained on 150 of the 150 sequences"));
     let first_part = ["evaluate", "run", "--data", "seen.csv", "--split", "train"];
     assert!(leaks(&first_part, "trained on 135 of the 135 sequences"));

@@ -198,6 +198,11 @@ fn steering_adds_a_vector_at_its_site() {
     stdout_of(folder, &[&["inspect"], &INPUT[..], &["--out", "plain"]].concat());
     let with_model = fs::read_to_string(folder.join("plain/report.html")).unwrap();
     assert!(page.len() + 4_000 < with_model.len(), "{} {}", page.len(), with_model.len());
+    refuses_wrong_vectors(folder);
+}
+
+/// Checks that vectors which do not exist or do not fit are refused.
+fn refuses_wrong_vectors(folder: &Path) {
     for (steer, problem) in [
         ("first.safetensors:resid_post.7", "--steer: `resid_post.7` is not a site of this model"),
         (

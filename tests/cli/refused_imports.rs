@@ -22,10 +22,9 @@ fn write_zeros(path: &Path, tensors: &[(&str, &[usize])]) {
     fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-#[test]
-fn invalid_imports_are_refused_and_leave_nothing() {
-    let dir = TempDir::new().unwrap();
-    let path = |name: &str| dir.path().join(name);
+/// Writes weights and configs, each with another error.
+fn write_invalid_files(dir: &Path) {
+    let path = |name: &str| dir.join(name);
     write_zeros(
         &path("wrong.safetensors"),
         &[
@@ -47,6 +46,12 @@ fn invalid_imports_are_refused_and_leave_nothing() {
     // A pickle that would run a program: posix.system("true").
     fs::write(path("code.pt"), b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.").unwrap();
     fs::create_dir(path("empty")).unwrap();
+}
+
+#[test]
+fn invalid_imports_are_refused_and_leave_nothing() {
+    let dir = TempDir::new().unwrap();
+    write_invalid_files(dir.path());
     let before = fs::read_dir(dir.path()).unwrap().count();
 
     let cases: [(&[&str], &[&str]); 11] = [
