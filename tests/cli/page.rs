@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::Value;
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{SMALL, small_run, stdout_of, summary, text, train};
@@ -61,7 +62,7 @@ fn type_into(
     let escaped = |text: &&str| text.replace('\u{7}', "\\u{7}").replace('\u{202e}', "\\u{202e}");
     let texts: Vec<String> = texts.iter().map(escaped).collect();
     let probabilities = inspected["probabilities"].as_array().unwrap().last().unwrap();
-    let input = serde_json::json!({
+    let input = json!({
         "text": text, "source": source, "source_tokens": inspected["source"], "tokens": inspected["tokens"], "texts": texts, "unknown": unknown,
         "probabilities": probabilities, "has_tour": has_tour,
     });
@@ -175,6 +176,70 @@ fn encoder_decoder_page_responds_to_a_source() {
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
     small_run(dir.path(), &sets, "run");
     type_into(dir.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
+}
+
+/// Returns the activations of a run on an input that concern attention, by site.
+fn attention_sites(folder: &Path, run: &str, input: &[&str]) -> Value {
+    stdout_of(folder, &[&["activations", run, "--sites", "*", "--out", "sites"], input].concat());
+    let bytes = fs::read(folder.join("sites")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let sites =
+        file.tensors().into_iter().filter(|(name, _)| name.contains("attn.") || name.contains("cross."));
+    let numbers = |data: &[u8]| -> Vec<f32> {
+        data.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
+    };
+    sites.map(|(name, site)| (name, json!({"shape": site.shape(), "values": numbers(site.data())}))).collect()
+}
+
+/// Returns what the page at `page` must show about the weights of `run` on an input.
+fn explained_weights(folder: &Path, run: &str, page: &str, source: Option<&str>, steps: &str) -> Value {
+    let typed = if source.is_some() { "3 2 7" } else { "3 1 4 1 5 2 6" };
+    let input = source.map_or(vec!["--text", typed], |source| vec!["--source", source, "--text", typed]);
+    let arguments = [&["inspect", run, "--json", "--no-ablation"], &input[..]].concat();
+    let inspected: Value = serde_json::from_str(&stdout_of(folder, &arguments)).unwrap();
+    let mut weights = json!({"decoder": inspected["weights"]});
+    if source.is_some() {
+        weights["cross"] = inspected["cross_weights"].clone();
+        weights["encoder"] = inspected["encoder_weights"].clone();
+    }
+    json!({
+        "page": folder.join(page), "text": typed, "source": source, "tokens": inspected["tokens"],
+        "steps": steps, "sites": attention_sites(folder, run, &input), "weights": weights,
+    })
+}
+
+#[test]
+fn page_computes_weights_step_by_step() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let short = ["training.steps=20", "analysis.every=0"];
+    let run = |name: &str, sets: &[&str]| small_run(folder, &[&short[..], sets].concat(), name);
+    run("default", &["model.position=alibi"]);
+    let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false", "qk_norm=true"];
+    let grouped = ["heads=4", "key_value_heads=2", "d_head=6"];
+    let llama = [&llama[..], &grouped].concat().iter().map(|set| format!("model.{set}")).collect::<Vec<_>>();
+    run("llama", &llama.iter().map(String::as_str).collect::<Vec<_>>());
+    run(
+        "translator",
+        &["model.architecture=encoder_decoder", "data.task=reverse", "model.position=relative"],
+    );
+    run("learned", &[]);
+    stdout_of(folder, &["export", "learned", "--format", "gpt2", "--out", "gpt2"]);
+    stdout_of(folder, &["import", "gpt2", "--format", "gpt2", "--run", "imported"]);
+    stdout_of(folder, &["inspect", "imported", "--tokens", "3 1 4", "--out", "inspected"]);
+
+    let (before, after) = ("vectors products scale", "mask softmax value output");
+    let plain = format!("{before} {after}");
+    let biased = format!("{before} bias {after}");
+    let rotated = format!("vectors rotation products scale {after}");
+    let cases = json!([
+        explained_weights(folder, "default", "default/report.html", None, &biased),
+        explained_weights(folder, "llama", "llama/report.html", None, &rotated),
+        explained_weights(folder, "imported", "inspected/report.html", None, &plain),
+        explained_weights(folder, "translator", "translator/report.html", Some("7 2 3"), &biased),
+    ]);
+    fs::write(folder.join("cases.json"), cases.to_string()).unwrap();
+    browse("weight.mjs", &[folder.join("cases.json")]);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //
 //     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
 //
-// Checks the page as it opens, in the dark theme with a head switched off and the tour open, and at the width of a
-// phone. Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
+// Checks the page as it opens, with the computation of a weight, in the dark theme with a head switched off and the tour
+// open, and at the width of a phone. Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -20,6 +20,14 @@ async function audit(what) {
   check(faults.length === 0, `${what}: ${faults.join("; ")}`);
 }
 
+/** Opens the computation of a weight, and the list of all keys in it. */
+async function openWeight() {
+  if (await value(`document.getElementById("weight-open").hidden`)) return;
+  await press("#weight-open");
+  await new Promise((done) => setTimeout(done, 1000));
+  await value(`document.querySelector("#weight details")?.setAttribute("open", "")`);
+}
+
 /** Uses the controls of the model if the page has one. */
 async function useModel() {
   if (await value(`document.getElementById("try").hidden`)) return;
@@ -32,6 +40,8 @@ await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
   () => value(`${readFileSync(axe, "utf8")}; 1`),
   () => audit("as opened"),
+  openWeight,
+  () => audit("with the computation of a weight"),
   () => emulate("dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,

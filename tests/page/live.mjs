@@ -10,12 +10,12 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot } from "./hands.mjs";
 
 const [report, wantedPath] = process.argv.slice(3);
 const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
 const address = pathToFileURL(resolve(report)).href;
-const { value, key } = page;
+const { value, key, click } = page;
 
 /** Waits until an expression in the page is true and no answer is pending. */
 async function until(expression, what) {
@@ -116,6 +116,64 @@ async function exploreHeads() {
   await until(`document.getElementById("changes").children.length === 0`, "and unfrozen by its own button");
 }
 
+/** Checks that every panel shows the selected position, however it is selected. */
+async function explorePosition() {
+  const everywhere = async (position, what) => {
+    const chip = await value(`document.querySelector('#chips > [aria-selected="true"]')?.dataset.index`);
+    const shown = [chip, (await dataset("reading")).query, (await dataset("candidates-after")).position, (await dataset("prediction")).position];
+    same(list(shown), list(Array(4).fill(String(position))), `${what}: chip, query, next tokens and prediction`);
+  };
+  const last = wanted.tokens.length - 1;
+  await everywhere(last, "typing");
+  await press("#chip-1");
+  await everywhere(1, "a click on a token");
+  const next = await candidates();
+  const asked = await value(`window.model.forward(${wanted.source === null ? list(wanted.tokens) : `${list(wanted.source_tokens)}, ${list(wanted.tokens)}`}).then(({ probabilities }) => probabilities[1])`);
+  check(next.every(([id, probability]) => Math.abs(probability - asked[id]) < 1e-4), "the next tokens are those after the selected position");
+  await key("ArrowRight");
+  await everywhere(Math.min(2, last), "an arrow key");
+  await press("#prediction-0");
+  await everywhere(0, "a click on a prediction");
+  const { left: x, top: y, cell } = await dataset("matrix");
+  const inMatrix = async (query) => {
+    const { left, top } = await middle("#matrix");
+    return [left + Number(x) + 0.5 * cell, top + Number(y) + (query + 0.5) * cell];
+  };
+  await click(...(await inMatrix(2)));
+  await everywhere(2, "a click on the map");
+  // Another cell under the pointer is a preview, which ends when the pointer leaves.
+  await page.move(...(await inMatrix(1)));
+  same((await dataset("reading")).query, "1", "the cell under the pointer is read");
+  same((await dataset("candidates-after")).position, "2", "but not selected");
+  await point("#weight-close");
+  await everywhere(2, "after the pointer has left");
+  await press("#weight-close");
+  await value(`document.getElementById("matrix").focus()`);
+  await key("ArrowDown");
+  await everywhere(Math.min(3, last), "an arrow key in the map");
+  await press("#chip-1");
+  const [chosen] = (await candidates()).find(([id]) => id !== wanted.tokens[2]);
+  await press(`#candidates > [data-id="${chosen}"] button`);
+  await until(`document.querySelectorAll("#chips > [data-index]").length === 3`, "a next token replaces the tokens after the position");
+  same(list(await chips()), list([...wanted.tokens.slice(0, 2), chosen]), "and continues the input");
+  await everywhere(2, "the new token");
+  await press("#undo");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length}`, "undo restores the tokens");
+  await begin();
+}
+
+/** Checks that input, map and next tokens are visible together on a small laptop. */
+async function exploreScreen() {
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false });
+  await new Promise((done) => setTimeout(done, 300));
+  const boxes = await value(`(() => {
+    document.getElementById("input-area").scrollIntoView();
+    return Object.fromEntries(["input-text", "chips", "matrix", "candidates", "reading"].map((id) => [id, document.getElementById(id).getBoundingClientRect().toJSON()]));
+  })()`);
+  for (const [id, { top, bottom }] of Object.entries(boxes)) check(top >= 0 && bottom <= 800, `#${id} is outside the screen: ${top} to ${bottom}`);
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
+}
+
 async function exploreExchange() {
   await press("#chip-1");
   same((await dataset("prediction")).position, "1", "a pressed chip selects its prediction");
@@ -204,6 +262,10 @@ async function exploreTour() {
   for (let step = 1; step <= 5; step++) {
     await until(`document.getElementById("tour-step").textContent === "Step ${step} of 5"`, `step ${step}`);
     await new Promise((done) => setTimeout(done, 300));
+    if (step === 1) {
+      const [, position] = (await text("tour-text")).match(/at position (\d+)/);
+      same((await dataset("candidates-after")).position, position, "the next tokens are those after the tour's position");
+    }
     if (step === 3) {
       await until(`document.getElementById("changes").textContent.includes("off")`, "the tour switches the head off");
       const [, after] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);
@@ -229,5 +291,5 @@ async function exploreStyles() {
 
 await explore(report, [
   () => page.open(address),
-  exploreTyping, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreStyles,
+  exploreTyping, explorePosition, exploreScreen, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreStyles,
 ]);

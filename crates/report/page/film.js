@@ -34,10 +34,10 @@ function drawFilm() {
   markFilm();
 }
 
-/** Shows a frame of the film in all panels, at the same position as before. */
+/** Shows a frame of the film in all panels. */
 function showFrame(number) {
   const { sample, step } = frames[number];
-  update({ sample, position: state.position, ...(step === null ? {} : { step }) });
+  update({ sample, ...(step === null ? {} : { step }) });
 }
 
 /** Marks the current frame. */

@@ -5,6 +5,8 @@ const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-seri
 /** The minimum distance between labels, and the minimum size of cells with grid lines, in CSS pixels. */
 const LABEL_SPACING = 13;
 const MIN_GRID_CELL = 10;
+/** The height of the input, the controls of the map and the labels of its keys, in CSS pixels. */
+const ABOVE_MAP = 360;
 let layout = null;
 /** The width available for the map, cached on resize, since reading it while tokens change would force a layout. */
 let stageWidth = 0;
@@ -18,7 +20,8 @@ function matrixLayout(canvas) {
   const [down, across] = [labels(queries), labels(keys)];
   const widest = (texts) => Math.max(...texts.map((text) => pen.measureText(text).width));
   const left = widest(down) + 28;
-  const room = Math.min(stageWidth || at("stage").clientWidth, 640) - left - 2;
+  // Below the input, the map fits into the window.
+  const room = Math.min(stageWidth || at("stage").clientWidth, 640, Math.max(window.innerHeight - ABOVE_MAP, 320)) - left - 2;
   const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
   const [width, height] = [cell * keys.length, cell * queries.length];
   // Draw every label if there is room, else every second, fifth, tenth...
@@ -164,15 +167,25 @@ function barRow(label, share, text, attributes = {}) {
 function startMatrix() {
   new ResizeObserver(() => { stageWidth = at("stage").clientWidth; }).observe(at("stage"));
   const canvas = at("matrix");
-  const pointAt = (event) => {
+  const cellAt = (event) => {
     const { x, y } = offset(event, canvas);
     const { left, top, cell, queries, keys } = layout;
     const [key, query] = [Math.floor((x - left) / cell), Math.floor((y - top) / cell)];
-    if (key >= 0 && key < keys.length && query >= 0 && query < queries.length) update({ query, key });
+    return key >= 0 && key < keys.length && query >= 0 && query < queries.length ? { query, key } : null;
   };
-  canvas.addEventListener("pointermove", pointAt);
-  canvas.addEventListener("pointerdown", pointAt);
+  canvas.addEventListener("pointermove", (event) => {
+    const found = cellAt(event);
+    if (found) update(found, { isPreview: true });
+  });
+  canvas.addEventListener("pointerleave", endPreview);
+  canvas.addEventListener("click", (event) => {
+    const found = cellAt(event);
+    if (!found) return;
+    update(found);
+    if (live) openWeight();
+  });
   canvas.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && live) return openWeight({ hasFocus: true });
     const steps = event.shiftKey ? 10 : 1;
     const [down, across] = { ArrowUp: [-steps, 0], ArrowDown: [steps, 0], ArrowLeft: [0, -steps], ArrowRight: [0, steps] }[event.key] ?? [0, 0];
     if (down === 0 && across === 0) return;

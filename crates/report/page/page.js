@@ -31,6 +31,10 @@
 // - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
 // - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
 //
+// - `#matrix` and `#tokens` show a preview under the pointer; a click, a key or Enter selects. `#weight` shows how the
+//   weight of the selected cell came about, with `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`,
+//   `data-score` and `data-weight`; `#weight-open`, `#weight-close`, `#weight-steps > li` with `data-step`.
+//
 // Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
 // exists if the page contains the model.
 
@@ -39,8 +43,9 @@ const state = {
   kind: "decoder",
   layer: data.layers.length - 1,
   head: data.shown.decoder.at(-1),
-  query: 0,
+  query: 0, // the cell under the pointer, or the selected cell
   key: 0,
+  selected: { query: 0, key: 0 }, // the selected cell, to which the cursor returns when the pointer leaves
   view: "matrix",
   direction: "to",
   sort: "", // the key of a score; empty: by layer and head
@@ -48,7 +53,9 @@ const state = {
   score: (historyScores.find((score) => score.key === "induction") ?? historyScores[0])?.key ?? "",
   step: null, // the cursor of both charts; null until it is moved
   pointed: null, // the head whose curve the pointer is on; null for none
-  position: 0, // the position of the displayed prediction
+  position: 0, // the selected position, which all panels show
+  peeked: null, // the prediction under the pointer; null for none
+  isOpen: false, // true if the computation of the selected weight is shown
   difference: false, // true if maps show differences from before the changes
 };
 
@@ -65,12 +72,13 @@ const views = [
   [["sample", "kind"], drawControls],
   [["layer", "head", "sample", "kind", "sort", "view", "score", "direction"], markControls],
   [["sample"], drawPredictions],
-  [["sample", "position"], readPrediction],
+  [["sample", "position", "peeked"], readPrediction],
   [["layer", "head", "kind"], drawChosen],
   [["sort", "ascending", "layer", "head"], drawScoreTable],
   [["theme", "kind", "layer", "head"], drawFilm],
   [["sample"], markFilm],
   [["sample", "position"], () => live && markChip()],
+  [["sample", "position"], () => live && drawCandidates()],
   [["sample"], () => live && markRefused()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
@@ -90,24 +98,46 @@ const mapViews = [
   [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference"], () => state.view === "matrix" && drawMatrix()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
   [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && highlightTokens()],
+  [["sample", "kind", "layer", "head", "selected", "isOpen"], () => live && showWeight()],
 ];
 
-/** Changes the state and redraws the views that depend on it. */
-function update(changes) {
+/**
+ * Changes the state and redraws the views that depend on it. A change of the position selects its query, and the other
+ * way round; a preview moves only the cursor.
+ */
+function update(changes, { isPreview = false } = {}) {
   const next = { ...state, ...changes };
   // A new layer starts with the head that the pictures show.
   const isNewLayer = next.layer !== state.layer || next.kind !== state.kind;
   if (isNewLayer && changes.head === undefined) next.head = data.shown[next.kind][next.layer];
-  if (next.sample !== state.sample && changes.position === undefined) next.position = 0;
-  if (next.sample !== state.sample || next.kind !== state.kind) {
-    const { queries, keys } = maps(next.sample, next.kind);
-    const clamped = (index, cells) => Math.max(Math.min(index, cells.length - 1), 0);
-    Object.assign(next, { query: clamped(next.query, queries), key: clamped(next.key, keys) });
-  }
+  const isNewMap = next.sample !== state.sample || next.kind !== state.kind;
+  if (!isPreview) selectCell(next, changes, isNewMap);
   const changed = Object.keys(next).filter((part) => JSON.stringify(next[part]) !== JSON.stringify(state[part]));
   Object.assign(state, next);
   draw(changed);
 }
+
+/** Makes the position, the query and the selected cell of the next state agree. */
+function selectCell(next, changes, isNewMap) {
+  const shown = maps(next.sample, next.kind);
+  const last = data.readings[next.sample].inputs.length - 1;
+  const clamped = (index, count) => Math.max(Math.min(index, count - 1), 0);
+  next.position = clamped(next.position, last + 1);
+  const { queries, keys, bin } = shown;
+  if (bin === 0) return;
+  const hasPositions = KINDS[next.kind].sides[0] === "inputs";
+  const isMoved = changes.position !== undefined || isNewMap;
+  if (hasPositions && isMoved && changes.query === undefined) {
+    next.query = Math.floor(next.position / bin);
+    if (changes.position !== undefined && changes.key === undefined) next.key = strongestKey(next.layer, next.head, next.query, shown);
+  }
+  Object.assign(next, { query: clamped(next.query, queries.length), key: clamped(next.key, keys.length) });
+  if (hasPositions && Math.floor(next.position / bin) !== next.query && (changes.query !== undefined || isNewMap)) next.position = Math.min(next.query * bin, last);
+  if (isMoved || changes.query !== undefined || changes.key !== undefined) next.selected = { query: next.query, key: next.key };
+}
+
+/** Moves the cursor back to the selected cell. */
+const endPreview = () => update({ ...state.selected }, { isPreview: true });
 
 function draw(changed) {
   /** @param {[string[], () => void]} view */
@@ -119,7 +149,7 @@ function draw(changed) {
 /** Adds a note if the maps of the sample are binned, and hides the explorer if the page lacks them. */
 function drawControls() {
   const { bin } = maps();
-  for (const id of ["explorer", "thumbnails"]) at(id).hidden = bin === 0;
+  for (const id of ["stage", "side", "thumbnails"]) at(id).hidden = bin === 0;
   const note = at("maps-note");
   note.hidden = bin === 1;
   note.replaceChildren(bin === 0
@@ -204,6 +234,8 @@ function drawSummary() {
 if (maps().bin > 0) {
   state.query = maps().queries.length - 1;
   state.key = strongestKey(state.layer, state.head, state.query);
+  state.selected = { query: state.query, key: state.key };
+  state.position = data.readings[state.sample].inputs.length - 1;
 }
 
 drawSummary();

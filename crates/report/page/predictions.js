@@ -51,7 +51,7 @@ function readPrediction() {
   const box = at("prediction");
   box.hidden = targets.length === 0;
   if (targets.length === 0) return;
-  const position = Math.min(state.position, targets.length - 1);
+  const position = Math.min(state.peeked ?? state.position, targets.length - 1);
   const [target, probable, after] = [targets[position], most_likely[position], inputs[position]];
   Object.assign(box.dataset, {
     sample: state.sample, position, after, truth: target?.text ?? "", truthProbability: target?.probability ?? "",
@@ -69,5 +69,5 @@ function readPrediction() {
 }
 
 function startPredictions() {
-  makeSelectable(at("predictions"), () => state.position, (position) => update({ position }));
+  makeSelectable(at("predictions"), () => state.position, (position) => update({ position, peeked: null }), (peeked) => update({ peeked }, { isPreview: true }), () => update({ peeked: null }, { isPreview: true }));
 }

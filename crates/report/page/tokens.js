@@ -41,15 +41,16 @@ function highlightTokens() {
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);
 }
 
-/** Makes the options of a list selectable by arrow keys and by the pointer events `events`. */
-function makeSelectable(list, current, choose, events = ["pointermove", "pointerdown"]) {
-  // The default events do not fire when the list scrolls under a resting pointer, since scrolling selects nothing.
-  for (const name of events) {
-    list.addEventListener(name, (event) => {
-      const index = event.target.closest("[data-index]")?.dataset.index;
-      if (index !== undefined && Number(index) !== current()) choose(Number(index));
-    });
-  }
+/**
+ * Makes the options of a list selectable by clicks and arrow keys. `preview` is called with the option under the
+ * pointer, and `leave` when the pointer leaves the list.
+ */
+function makeSelectable(list, current, choose, preview = null, leave = () => {}) {
+  const indexOf = (event) => event.target.closest("[data-index]")?.dataset.index;
+  list.addEventListener("pointerdown", (event) => indexOf(event) !== undefined && choose(Number(indexOf(event))));
+  // This event does not fire when the list scrolls under a resting pointer, since scrolling selects nothing.
+  if (preview) list.addEventListener("pointermove", (event) => indexOf(event) !== undefined && preview(Number(indexOf(event))));
+  list.addEventListener("pointerleave", leave);
   list.addEventListener("keydown", (event) => {
     const last = list.children.length - 1;
     const now = current();
@@ -83,7 +84,8 @@ function strongest(changes = {}) {
 }
 
 function startTokens() {
-  makeSelectable(at("tokens"), pointed, (index) => update(showsQueries() ? { key: index } : { query: index, ...strongest({ query: index }) }));
+  const choice = (index) => (showsQueries() ? { key: index } : { query: index, ...strongest({ query: index }) });
+  makeSelectable(at("tokens"), pointed, (index) => update(choice(index)), (index) => update(choice(index), { isPreview: true }), endPreview);
   at("directions").addEventListener("change", (event) => {
     // With one list, the token pointed at stays the same.
     const index = pointed();

@@ -1,7 +1,7 @@
 // Generation: the distribution of the next token, its truncation, and sampling from it.
 
 /** The number of candidates shown. */
-const CANDIDATES = 10;
+const CANDIDATES = 8;
 let isGenerating = false;
 
 const sampling = () => ({ temperature: Number(at("temperature").value), topK: Number(at("top-k").value), topP: Number(at("top-p").value) });
@@ -34,33 +34,68 @@ function updateNext({ answer, tokens }) {
   if (!isGenerating) drawCandidates();
 }
 
-/** Draws the most likely next tokens; a click on a token appends it. */
+/** Returns the position of the input whose next tokens are shown: the selected one, or the last one of another sequence. */
+const candidatePosition = () => (isInputShown() ? Math.min(state.position, shownAnswer.tokens.length - 1) : shownAnswer.tokens.length - 1);
+
+/** Returns the logits of the token after a position. */
+function logitsAfter(position) {
+  const { answer: { logits }, tokens } = shownAnswer;
+  const vocab = logits.length / tokens.length;
+  return logits.subarray(position * vocab, (position + 1) * vocab);
+}
+
+/** Draws the most likely tokens after the selected position; a click on a token continues the input with it. */
 function drawCandidates() {
   for (const [id, text] of [["temperature", fixed(sampling().temperature, 2)], ["top-k", sampling().topK || "all"], ["top-p", fixed(sampling().topP, 2)]]) {
     at(`${id}-text`).replaceChildren(String(text));
     at(id).setAttribute("aria-valuetext", text);
   }
+  at("candidates-after").hidden = !next || isGenerating || !shownAnswer;
   if (!next) return at("candidates").replaceChildren();
-  const shares = new Map(truncated(next, sampling()).map(({ id, probability }) => [id, probability]));
-  const untruncated = softmax(next, 1);
-  const before = isGenerating ? null : shownAnswer?.probabilitiesBefore?.at(-1);
+  const isLive = isGenerating || !shownAnswer;
+  const position = isLive ? -1 : candidatePosition();
+  const logits = isLive ? next : logitsAfter(position);
+  const follower = isLive ? undefined : shownAnswer.tokens[position + 1];
+  if (!isLive) describePosition(position, follower);
+  const shares = new Map(truncated(logits, sampling()).map(({ id, probability }) => [id, probability]));
+  const untruncated = softmax(logits, 1);
+  const before = isLive ? null : shownAnswer.probabilitiesBefore?.[position];
   const focused = at("candidates").contains(document.activeElement) ? Array.from(at("candidates").children).findIndex((row) => row.contains(document.activeElement)) : -1;
   at("candidates").replaceChildren(...largest(untruncated, Math.min(CANDIDATES, untruncated.length)).map((id) => {
     const token = live.tokenizer.token(id);
     const share = shares.get(id) ?? 0;
-    const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `append ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
+    const button = element("button", { type: "button", class: "candidate", "data-id": id, "aria-label": `continue with ${isolated(short(token, 60))}, probability ${fixed(share, 4)}` }, tokenElement(token));
     button.addEventListener("click", () => {
       isGenerating = false;
-      append(id);
+      continueWith(id, position);
     });
     const was = before ? ` (was ${fixed(before[id], 3)})` : "";
-    return barRow([button], share, (share > 0 ? fixed(share, 3) : "excluded") + was, { "data-id": id, "data-probability": share, class: share > 0 ? "" : "cut" });
+    const isTrue = id === follower ? "true" : "";
+    return barRow([button], share, (share > 0 ? fixed(share, 3) : "excluded") + was, { "data-id": id, "data-probability": share, class: share > 0 ? isTrue : `cut ${isTrue}` });
   }));
   at("candidates").children[focused]?.querySelector("button").focus();
 }
 
+/** Names the position whose next tokens are shown, and the token that follows it in the input. */
+function describePosition(position, follower) {
+  const token = tokenElement(live.tokenizer.token(shownAnswer.tokens[position]));
+  const probability = follower === undefined ? 0 : shownAnswer.probabilities[position][follower];
+  at("candidates-after").dataset.position = position;
+  at("candidates-after").replaceChildren("After ", token, ` at position ${position}`,
+    ...(follower === undefined ? [", the end of the input."] : [", where the input continues with ", tokenElement(live.tokenizer.token(follower)), ` (probability ${fixed(probability, 3)}).`]));
+}
+
 /** Appends a token to the input. */
 const append = (id) => change(extended(id));
+
+/** Appends a token after a position of the input, and removes the tokens that followed it. */
+function continueWith(id, position) {
+  const isAtEnd = position < 0 || position === shownAnswer.tokens.length - 1;
+  if (isAtEnd) return append(id);
+  const tokens = [...input.tokens.slice(0, input.first + position + 1), id];
+  state.position = lastShown; // the new token is selected
+  return change({ tokens, before: null, ...keptHeads(tokens) });
+}
 
 /** Returns the input with one more token. If the context is full, its second half is read again, as in the program. */
 function extended(id) {

@@ -262,8 +262,7 @@ function showTyped(changes = {}) {
   const last = shownAnswer.tokens.length - 1;
   if (state.sample !== TYPED_SAMPLE) {
     lastShown = last;
-    update({ sample: TYPED_SAMPLE, query: last, position: last, ...changes });
-    return changes.key === undefined && update(strongest());
+    return update({ sample: TYPED_SAMPLE, position: last, ...changes });
   }
   const { queries, keys } = maps();
   // A selection at the last position stays at the last position.
@@ -272,8 +271,32 @@ function showTyped(changes = {}) {
   state.position = isAtEnd ? last : Math.min(state.position, last);
   state.query = isAtEnd && KINDS[state.kind].sides[0] === "inputs" ? last : Math.min(state.query, queries.length - 1);
   state.key = isAtEnd ? strongestKey(state.layer, state.head, state.query) : Math.min(state.key, keys.length - 1);
+  state.selected = { query: state.query, key: state.key };
   draw(["sample"]);
   if (Object.keys(changes).length > 0) update(changes);
+}
+
+/** The ids of the sequences of the page, with their sources, by sample; null for a sequence that no input equals. */
+const sampleIds = new Map();
+
+/** Returns the tokens and the source of the sequence on display; null if the page's model has not read it. */
+function shownIds() {
+  if (state.sample === TYPED_SAMPLE) return shownAnswer;
+  if (!sampleIds.has(state.sample)) {
+    const { inputs, source } = data.readings[state.sample];
+    const isEqual = (ids, texts) => ids.length === texts.length && ids.every((id, position) => live.tokenizer.token(id) === texts[position]);
+    const isFrame = frames.some(({ sample, step }) => sample === state.sample && step !== null);
+    const found = data.starts.find(({ tokens, source: ids = null }) => isEqual(tokens, inputs) && isEqual(ids ?? [], source ?? []));
+    sampleIds.set(state.sample, isFrame || !found ? null : { tokens: found.tokens, source: found.source ?? null });
+  }
+  return sampleIds.get(state.sample);
+}
+
+/** Returns true if the panels show the input as the model read it: typed, or an equal sequence without changes. */
+function isInputShown() {
+  if (state.sample === TYPED_SAMPLE) return true;
+  const [shown, read] = [shownIds(), shownAnswer];
+  return Boolean(shown && read && !isChanged()) && JSON.stringify([shown.tokens, shown.source]) === JSON.stringify([read.tokens, read.source ?? null]);
 }
 
 /** The last position of the typed sequence when it was last shown. */

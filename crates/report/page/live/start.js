@@ -11,6 +11,7 @@ async function startLive() {
   startTry();
   startGenerate();
   startIntervene();
+  startWeight();
   startAddress();
   startTour();
   refusalViews.push(markRefused);
@@ -25,6 +26,7 @@ async function startLive() {
     drawIntervene();
     markChanged();
     markChip();
+    drawCandidates();
   });
   if (await restoreAddress()) return;
   const first = data.starts[0];

@@ -76,15 +76,15 @@ function tourSteps(component, sequence, example) {
   const queryToken = key === query ? replacement.cloneNode(true) : tokenAt(query);
   const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
   return [
-    { input: plain, show: view, target: "chips", text: isInduction
+    { input: plain, show: view, text: isInduction
       ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
       : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
-    { input: plain, show: view, target: "explorer", text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
-    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, target: "try", text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
+    { input: plain, show: view, text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
+    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
     edge
-      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, target: "explorer", text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`] }
-      : { input: plain, show: view, target: "explorer", text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
-    { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, target: "try", text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
+      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`] }
+      : { input: plain, show: view, text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
+    { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
   ];
 }
 
@@ -93,7 +93,7 @@ let tourStep = 0;
 
 async function showTourStep(step) {
   tourStep = step;
-  const { input: wanted, show, target, text } = tour[step];
+  const { input: wanted, show, text } = tour[step];
   at("tour-step").replaceChildren(`Step ${step + 1} of ${tour.length}`);
   at("tour-text").replaceChildren(...text);
   at("tour-back").disabled = step === 0;
@@ -102,7 +102,7 @@ async function showTourStep(step) {
   await change(wanted);
   showTyped(show);
   const isMotionReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  at(target).scrollIntoView({ block: "start", behavior: isMotionReduced ? "auto" : "smooth" });
+  at("input-area").scrollIntoView({ block: "start", behavior: isMotionReduced ? "auto" : "smooth" });
 }
 
 async function beginTour(component) {

@@ -90,9 +90,9 @@ function drawChips({ typing }) {
   markChip();
 }
 
-/** Marks the chip at the position of the displayed prediction. */
+/** Marks the chip at the selected position. */
 function markChip() {
-  const marked = state.sample === TYPED_SAMPLE ? state.position + input.first : -1;
+  const marked = isInputShown() ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
   if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
   drawReplacement(marked);
@@ -102,9 +102,8 @@ function markChip() {
 function chooseToken(index) {
   const position = Math.max(index - input.first, 0);
   if (!shownAnswer || isRefused || position >= shownAnswer.tokens.length) return;
-  const query = state.kind === "encoder" ? state.query : position;
-  showTyped({ position, query });
-  update(strongest({ query }));
+  if (isInputShown()) update({ position });
+  else showTyped({ position });
   markChip();
 }
 
@@ -159,7 +158,7 @@ let startIndex = -1;
 
 function startTry() {
   hasWindowsBreaks = findWindowsBreaks();
-  at("try").hidden = false;
+  for (const id of ["try", "next"]) at(id).hidden = false;
   at("source-field").hidden = !live.config.encoder_decoder;
   at("input-label").replaceChildren(live.config.encoder_decoder ? "Answer" : "Input");
   at("as-ids-field").hidden = live.tokenizer.notation === "integers";
@@ -176,7 +175,7 @@ function startTry() {
     compute();
   });
   for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", readFields);
-  makeSelectable(at("chips"), () => state.position + input.first, chooseToken, ["pointerdown"]);
+  makeSelectable(at("chips"), () => state.position + input.first, chooseToken);
   at("replace").addEventListener("submit", replaceByField);
   at("replacement").addEventListener("input", () => at("replacement").setCustomValidity(""));
   at("end-here").addEventListener("click", () => {

@@ -41,6 +41,11 @@ class Heads {
     this.keyHeads = keyHeads;
   }
 
+  /** Returns the index of the key-value head that a query head reads. */
+  keyHead(head) {
+    return Math.floor(head * this.keyHeads / this.heads);
+  }
+
   /**
    * Computes the context vectors of the last `time` positions.
    *
@@ -53,13 +58,13 @@ class Heads {
    * @returns {Float64Array} `[time, heads * d_head]`
    */
   attend(queries, stride, time, cache, mask, bias, changes, maps) {
-    const { heads, width, keyHeads } = this;
+    const { heads, width } = this;
     const keyTime = cache.time, start = mask === NO_MASK ? 0 : keyTime - time;
     const contexts = new Float64Array(time * heads * width);
     const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
     for (let head = 0; head < heads; head++) {
-      const shared = Math.floor(head * keyHeads / heads) * width;
+      const shared = this.keyHead(head) * width;
       const map = maps && new Float32Array(time * keyTime);
       const { frozen, strength } = changes.of(head);
       for (let query = 0; query < time; query++) {
@@ -115,6 +120,28 @@ class SelfAttention {
     return new Cache(this.heads.keyHeads * this.heads.width);
   }
 
+  /**
+   * Returns functions for a head's query and key at a position, `plain` and as `used` in the products after rotation,
+   * and for its value.
+   */
+  vectors(input, time, head) {
+    const { heads, width, keyHeads } = this.heads;
+    const projected = this.qkv.forward(input, time);
+    const shared = this.heads.keyHead(head);
+    const slice = (column, position) => {
+      const from = position * this.qkv.outputs + column * width;
+      return projected.slice(from, from + width);
+    };
+    const rotated = (column, norm) => (position) => {
+      const plain = slice(column, position);
+      norm?.apply(plain, 0);
+      const used = plain.slice();
+      this.position.rotate(used, 0, width, position);
+      return { plain, used };
+    };
+    return { query: rotated(head, this.queryNorm), key: rotated(heads + shared, this.keyNorm), value: (position) => slice(heads + keyHeads + shared, position) };
+  }
+
   /** Maps `[time, d_model]` to the same shape, for the positions that follow the cached ones. */
   forward(input, time, cache, changes, maps) {
     const { heads, width, keyHeads } = this.heads;
@@ -154,6 +181,18 @@ class CrossAttention {
     cache.values = this.value.forward(memory, time);
     cache.time = time;
     return cache;
+  }
+
+  /** Returns the same functions as `vectors` of self-attention; keys and values are in the cache. */
+  vectors(input, time, head, cache) {
+    const { width } = this.heads;
+    const queries = this.query.forward(input, time);
+    const slice = (numbers) => (position) => numbers.slice(position * this.query.outputs + head * width, position * this.query.outputs + (head + 1) * width);
+    const unrotated = (numbers) => (position) => {
+      const plain = slice(numbers)(position);
+      return { plain, used: plain };
+    };
+    return { query: unrotated(queries), key: unrotated(cache.keys), value: slice(cache.values) };
   }
 
   forward(input, time, start, cache, changes, maps) {

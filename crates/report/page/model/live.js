@@ -15,6 +15,7 @@ function work(engine) {
   const answers = {
     load: ([description, bytes]) => { model = new (engine().Model)(description, bytes); return null; },
     forward: ([tokens, options]) => model.forward(tokens, options),
+    trace: ([tokens, options, cell]) => model.trace(tokens, options, cell),
     begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.next(); },
     append: ([id]) => writer.append(id),
   };
@@ -62,6 +63,11 @@ onmessage = ({ data: [number, name, given] }) => {
   /** Computes the logits `[time * vocab]` and the maps `[layer][head] [query * key]` of each kind of attention. */
   forward(tokens, options = {}) {
     return this.ask("forward", [tokens, options]);
+  }
+
+  /** Computes one attention weight step by step; see `traceWeight`. */
+  trace(tokens, options, cell) {
+    return this.ask("trace", [tokens, options, cell]);
   }
 
   /** Reads a prompt, which `append` continues; returns the logits of the next token. */
@@ -112,11 +118,26 @@ class ScriptedModel {
     };
   }
 
+  /** Computes a weight on the input of the page, with its changes, step by step. */
+  async weight(layer, head, query, key, kind = "decoder") {
+    if (!shownAnswer) throw new Error("the page has no input; type one");
+    const { tokens, source } = shownAnswer;
+    this.checkHead(layer, head);
+    if (!data.maps[0].some((maps) => maps.kind === kind)) throw new RangeError(`unknown kind of attention: ${kind}`);
+    const [queries, keys] = KINDS[kind].sides.map((side) => (side === "inputs" ? tokens : source).length);
+    if (!isBelow(query, queries) || !isBelow(key, keys)) throw new RangeError(`unknown cell: query ${query}, key ${key}; queries are 0 to ${queries - 1}, keys 0 to ${keys - 1}`);
+    return live.trace(tokens, { source, interventions: await interventions(shownAnswer.input) }, { kind, layer, head, query, key });
+  }
+
   /** Zero-ablates a head of the decoder's self-attention in later calls. */
   zeroHead(layer, head) {
+    this.checkHead(layer, head);
+    this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
+  }
+
+  checkHead(layer, head) {
     const { heads, layers } = live.config;
     if (!isBelow(layer, layers) || !isBelow(head, heads)) throw new RangeError(`unknown head: layer ${layer}, head ${head}; layers are 0 to ${layers - 1}, heads 0 to ${heads - 1}`);
-    this.zeroed.push({ kind: "decoder", layer, head, strength: 0, positions: null });
   }
 
   /** Undoes all ablations. */

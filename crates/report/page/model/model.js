@@ -50,21 +50,23 @@ class Block {
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
 
-  /** Computes `x + f(norm(x))`, or `norm(x + f(x))` with post-norm. */
-  add(norm, stream, layer) {
-    const sum = layer(this.isPre ? norm.forward(stream) : stream);
+  /** Computes `x + f(norm(x))`, or `norm(x + f(x))` with post-norm; appends `x`, the input and the output of `f` to `seen`. */
+  add(norm, stream, layer, seen) {
+    const input = this.isPre ? norm.forward(stream) : stream;
+    const sum = layer(input);
+    seen?.push({ stream, input, output: sum.slice() });
     for (let at = 0; at < stream.length; at++) sum[at] += stream[at];
     return this.isPre ? sum : norm.forward(sum);
   }
 
   /** Computes the residual stream `[time, d_model]` after the block, for the positions that follow the cached ones. */
-  forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps]) {
+  forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps], seen) {
     const start = cache.time;
-    let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps));
+    let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps), seen);
     if (this.cross) {
-      x = this.add(this.norms[1], x, (input) => this.cross.forward(input, time, start, memory, crossChanges, crossMaps));
+      x = this.add(this.norms[1], x, (input) => this.cross.forward(input, time, start, memory, crossChanges, crossMaps), seen);
     }
-    return this.add(this.norms[2], x, (input) => this.feedForward.forward(input, time));
+    return this.add(this.norms[2], x, (input) => this.feedForward.forward(input, time), seen);
   }
 }
 
@@ -95,12 +97,16 @@ class Stack {
     return this.embeddingNorm?.forward(stream) ?? stream;
   }
 
-  /** Computes the residual stream after the last block and norm. Appends the maps of each layer to `maps` if given. */
-  forward(tokens, layers, changes, maps) {
+  /**
+   * Computes the residual stream after the last block and norm. Appends the maps of each layer to `maps`, and what each
+   * part of a layer reads and writes to `seen`, if they are given.
+   */
+  forward(tokens, layers, changes, maps, seen = null) {
     let stream = this.embed(tokens, layers[0].cache.time);
     this.blocks.forEach((block, layer) => {
       const received = maps?.map(() => []) ?? [];
-      stream = block.forward(stream, tokens.length, layers[layer], changes[layer], received);
+      seen?.push([]);
+      stream = block.forward(stream, tokens.length, layers[layer], changes[layer], received, seen?.at(-1));
       maps?.forEach((map, kind) => map.push(received[kind]));
     });
     return this.norm?.forward(stream) ?? stream;
@@ -119,10 +125,11 @@ class OneLayer {
     this.attention = new SelfAttention(weights, "attention", config, this.position, CAUSAL_MASK);
   }
 
-  forward(tokens, layers, changes, maps) {
+  forward(tokens, layers, changes, maps, seen = null) {
     const stream = Stack.prototype.embed.call({ ...this, scale: 1 }, tokens, layers[0].cache.time);
     const received = maps && [];
     const output = this.attention.forward(stream, tokens.length, layers[0].cache, changes[0][0], received);
+    seen?.push([{ stream, input: stream, output }]);
     maps?.[0].push(received);
     return output;
   }
@@ -151,13 +158,13 @@ class Model {
   }
 
   /** Creates the caches for a new text; an encoder-decoder also encodes the source. */
-  begin(source, interventions, maps) {
+  begin(source, interventions, maps, seen = null) {
     const layers = this.stack.newLayers();
     const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer)]);
     if (this.encoder) {
       const encoderLayers = this.encoder.newLayers();
       const encoderChanges = encoderLayers.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
-      const memory = this.encoder.forward(source, encoderLayers, encoderChanges, maps && [maps]);
+      const memory = this.encoder.forward(source, encoderLayers, encoderChanges, maps && [maps], seen);
       this.stack.blocks.forEach((block, layer) => { layers[layer].memory = block.cross.project(memory, source.length); });
     }
     return { layers, changes };
@@ -182,6 +189,11 @@ class Model {
     const stream = this.stack.forward(tokens, layers, changes, maps);
     const visible = tokens.map((_, query) => CAUSAL_MASK(query, tokens.length));
     return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
+  }
+
+  /** Computes one attention weight step by step; see `traceWeight`. */
+  trace(tokens, options, cell) {
+    return traceWeight(this, tokens, options, cell);
   }
 
   /** Starts generation from a prompt; see `Writer`. */

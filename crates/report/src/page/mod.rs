@@ -79,7 +79,7 @@ pub struct LiveModel {
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
 /// The scripts of the page in loading order: later scripts use earlier ones.
-const SCRIPTS: [&str; 21] = [
+const SCRIPTS: [&str; 22] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
@@ -96,6 +96,7 @@ const SCRIPTS: [&str; 21] = [
     include_str!("../../page/live/try.js"),
     include_str!("../../page/live/generate.js"),
     include_str!("../../page/live/intervene.js"),
+    include_str!("../../page/live/weight.js"),
     include_str!("../../page/live/address.js"),
     include_str!("../../page/live/explain.js"),
     include_str!("../../page/live/tour.js"),
@@ -104,7 +105,7 @@ const SCRIPTS: [&str; 21] = [
 ];
 
 /// The scripts of the page's worker in loading order.
-const ENGINE: [&str; 7] = [
+const ENGINE: [&str; 8] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),
     include_str!("../../page/model/position.js"),
@@ -112,6 +113,7 @@ const ENGINE: [&str; 7] = [
     include_str!("../../page/model/attention.js"),
     include_str!("../../page/model/feed_forward.js"),
     include_str!("../../page/model/model.js"),
+    include_str!("../../page/model/trace.js"),
 ];
 
 /// A page with data derived from it.

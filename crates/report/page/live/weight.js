@@ -1,0 +1,204 @@
+// The computation of the selected weight: one step per operation, from the query and the key to the output of the head.
+
+/** The number of keys in the short table of scores. */
+const LISTED_KEYS = 6;
+
+/** Returns the cell whose weight is shown; null if the page cannot compute it. */
+function selectedCell() {
+  const { kind, layer, head, selected: { query, key } } = state;
+  return maps().bin === 1 && shownIds() ? { kind, layer, head, query, key } : null;
+}
+
+/** Computes the weight of a cell on the sequence on display. Only the typed sequence has changes. */
+async function trace(cell) {
+  const { tokens, source } = shownIds();
+  const changes = state.sample === TYPED_SAMPLE ? await interventions(shownAnswer.input) : null;
+  return live.trace(tokens, { source, interventions: changes }, cell);
+}
+
+/** Opens the computation of the selected weight. */
+function openWeight({ hasFocus = false } = {}) {
+  if (!selectedCell()) return;
+  const wasOpen = state.isOpen;
+  update({ isOpen: true });
+  if (hasFocus) at("weight").focus();
+  if (hasFocus || !wasOpen) at("weight-pair").scrollIntoView({ block: "nearest" });
+}
+
+function closeWeight() {
+  update({ isOpen: false });
+  at(state.view === "matrix" ? "matrix" : "weight-open").focus();
+}
+
+/** The number of the last request, whose answer is shown. */
+let weightRequest = 0;
+
+async function showWeight() {
+  const cell = selectedCell();
+  at("weight-open").hidden = !cell;
+  at("weight").hidden = !cell || !state.isOpen;
+  const request = ++weightRequest;
+  if (at("weight").hidden) return;
+  const [queryToken, keyToken] = [[maps().queries, cell.query], [maps().keys, cell.key]].map(([cells, index]) => cellInWords(cells[index]));
+  const cells = maps().keys;
+  const traced = await trace(cell);
+  if (request !== weightRequest) return;
+  at("weight-pair").replaceChildren(`${headInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
+  Object.assign(at("weight").dataset, { ...cell, score: traced.score, weight: traced.weight });
+  at("weight-steps").replaceChildren(...weightSteps(traced, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
+    element("li", { "data-step": step }, element("h4", {}, title), element("p", {}, ...text), element("p", { class: "formula" }, formula), ...parts)));
+  for (const box of at("weight-steps").querySelectorAll(".scroll")) showChosenRow(box);
+}
+
+/** Scrolls a table to its chosen row. */
+function showChosenRow(box) {
+  const row = box.querySelector("tr.chosen");
+  if (row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
+}
+
+/**
+ * Creates a table of vectors, one per row. The background of a number shows its sign and its size, relative to the
+ * largest number of the table, or of the row if the row `isApart`.
+ */
+function vectorTable(label, rows) {
+  const top = (some) => Math.max(...some.flatMap(({ values }) => values.map(Math.abs)), 1e-9);
+  const shared = top(rows.filter(({ isApart }) => !isApart));
+  const body = rows.map(({ name, values, isApart }) => element("tr", {}, element("th", { scope: "row" }, name), ...values.map((value) => {
+    const cell = element("td", { class: value < 0 ? "negative" : "positive" }, fixed(value, 2));
+    cell.style.setProperty("--share", `${(Math.min(Math.abs(value) / (isApart ? top([{ values }]) : shared), 1) * 40).toFixed(1)}%`);
+    return cell;
+  })));
+  const head = element("tr", {}, element("th", { scope: "col" }, "index"), ...rows[0].values.map((_, k) => element("th", { scope: "col" }, String(k))));
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", { class: "vectors" }, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
+const norm = (vector) => Math.hypot(...vector);
+/** Formats a number as a term of a sum, in parentheses if it is negative. */
+const term = (number, digits = 2) => (number < 0 ? `(${fixed(number, digits)})` : fixed(number, digits));
+
+/**
+ * Returns the steps, each with its name, title, sentence, formula, and tables.
+ *
+ * @returns {{step: string, title: string, text: any[], formula: string, parts?: Element[]}[]}
+ */
+function weightSteps(traced, { kind, query, key }, cells) {
+  const { visible: [first, end], scale, bias, score } = traced;
+  const width = traced.query.length;
+  const sum = traced.products.reduce((total, product) => total + product, 0);
+  const isHidden = key < first || key >= end;
+  const [plain, used] = [traced.unrotated ?? traced, traced];
+  /** @type {ReturnType<typeof weightSteps>} */
+  const steps = [{
+    step: "vectors", title: "Query and key", text: [`The head computes ${width} numbers from the vector x of each position: at the query, what it looks for, and at the key, what it offers.${live.config.qk_norm && kind !== "cross" ? " Both are normalised (QK norm)." : ""}`],
+    formula: traced.hasBias ? "q = x_query W_Q + b_Q,  k = x_key W_K + b_K" : "q = x_query W_Q,  k = x_key W_K", parts: [vectorTable("Query and key", [{ name: "query q", values: plain.query }, { name: "key k", values: plain.key }])],
+  }];
+  if (traced.unrotated) {
+    steps.push({
+      step: "rotation", title: "Rotation by position", text: ["Each pair of numbers is rotated by an angle that grows with the position, so the product below depends on the distance."],
+      formula: `q′ = R(${query}) q,  k′ = R(${key}) k,  distance ${query - key}`, parts: [vectorTable("Query and key after the rotation", [{ name: "query q′", values: used.query }, { name: "key k′", values: used.key }])],
+    });
+  }
+  const [q, k] = traced.unrotated ? ["q′", "k′"] : ["q", "k"];
+  const terms = traced.products.slice(0, 3).map(term).join(" + ");
+  steps.push({
+    step: "products", title: "Dot product", text: ["Each number of the query is multiplied by the number of the key in the same column. The sum is large if both vectors point in the same direction."],
+    formula: `${q} · ${k} = ${terms}${width > 3 ? " + …" : ""} = ${fixed(sum, 3)}`, parts: [vectorTable("Products of query and key", [{ name: `query ${q}`, values: used.query }, { name: `key ${k}`, values: used.key }, { name: `${q} × ${k}`, values: traced.products, isApart: true }])],
+  }, {
+    step: "scale", title: "Scale", text: [`The sum is divided by √d_head, the root of the ${width} numbers per vector, so that longer vectors do not mean larger scores.`],
+    formula: `${q} · ${k} / √${width} = ${fixed(sum, 3)} / ${fixed(scale, 3)} = ${fixed(sum / scale, 3)}`,
+  });
+  if (kind !== "cross" && ["alibi", "relative"].includes(live.config.position) && live.config.architecture !== "one_layer") {
+    steps.push({
+      step: "bias", title: "Position bias", text: [live.config.position === "alibi" ? "ALiBi lowers the score in proportion to the distance; each head has its own slope." : "A learned number for this distance and head is added."],
+      formula: `score = ${fixed(sum / scale, 3)} + ${term(bias)} = ${fixed(score, 3)},  distance ${query - key}`,
+    });
+  }
+  const count = end - first;
+  steps.push({
+    step: "mask", title: "Mask", text: [kind === "decoder"
+      ? `A query sees its own token and earlier ones: ${count} of ${traced.scores.length} keys. The scores of the others are replaced by −∞.`
+      : `No key is hidden: the query sees all ${count} keys.`],
+    formula: isHidden ? `this key comes after the query: score ${fixed(score, 3)} → −∞` : `this key is visible: score ${fixed(score, 3)}`,
+  }, softmaxStep(traced, key, cells), ...outputSteps(traced, key, cells));
+  return steps;
+}
+
+/** Returns the step from the row of scores to the row of weights. */
+function softmaxStep({ scores, weights, visible: [first, end], isFrozen }, key, cells) {
+  const seen = cells.map((cell, index) => ({ cell, index })).slice(first, end);
+  const largestScore = seen.reduce((most, { index }) => Math.max(most, scores[index]), -Infinity);
+  const total = seen.reduce((sum, { index }) => sum + Math.exp(scores[index] - largestScore), 0);
+  const order = seen.toSorted((a, b) => scores[b.index] - scores[a.index]);
+  const isHidden = key < first || key >= end;
+  const listed = [...order.slice(0, LISTED_KEYS), ...order.slice(LISTED_KEYS).filter(({ index }) => index === key)];
+  const table = (rows, label) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", {},
+    element("thead", {}, element("tr", {}, ...["key", "position", "score", "exp(score − max)", "weight"].map((name) => element("th", { scope: "col" }, name)))),
+    element("tbody", {}, ...rows.map(({ cell, index }) => element("tr", index === key ? { class: "chosen" } : {},
+      element("th", { scope: "row" }, tokenElement(cell.text)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
+      element("td", {}, fixed(Math.exp(scores[index] - largestScore), 4)), element("td", {}, fixed(weights[index], 4)))))));
+  const parts = [rowBars(scores, weights, key, [first, end]), element("p", { class: "small" }, ...rivalInWords({ scores, order }, key, isHidden)), table(listed, "The keys with the highest scores")];
+  if (seen.length > listed.length) parts.push(element("details", {}, element("summary", { class: "small" }, `All ${seen.length} visible keys`), table(seen, "All visible keys")));
+  return {
+    step: "softmax", title: "Softmax", text: [isFrozen ? "The pattern of this head is frozen, so the weights below are the frozen ones and do not follow from these scores."
+      : "Softmax turns the scores of all visible keys into weights that sum to 1. A score that is higher by 1 has a weight that is 2.7 times as large. The largest score is subtracted first, which changes no weight."],
+    formula: isFrozen ? `frozen weight = ${fixed(weights[key], 4)}` : isHidden ? "weight = exp(−∞) = 0"
+      : `weight = exp(${fixed(scores[key], 3)} − ${term(largestScore, 3)}) / ${fixed(total, 3)} = ${fixed(weights[key], 4)}`,
+    parts,
+  };
+}
+
+/** Compares a key with the key that has the highest score, or with the runner-up. */
+function rivalInWords({ scores, order }, key, isHidden) {
+  const rival = order[0]?.index === key ? order[1] : order[0];
+  if (isHidden || !rival) return [];
+  const lead = scores[key] - scores[rival.index];
+  const times = `exp(${fixed(Math.abs(lead), 2)}) = ${significant(Number(Math.exp(Math.abs(lead)).toPrecision(3)))}`;
+  return lead >= 0
+    ? ["This key has the highest score. The next one, ", ...cellInWords(rival.cell), `, is lower by ${fixed(lead, 2)}, so this weight is ${times} times as large.`]
+    : ["The key with the highest score is ", ...cellInWords(rival.cell), `. Its score is higher by ${fixed(-lead, 2)}, so its weight is ${times} times as large.`];
+}
+
+/** Draws the scores of a query as bars around zero, and its weights as bars below them. */
+function rowBars(scores, weights, key, [first, end]) {
+  const seen = scores.slice(first, end);
+  const [low, high] = [Math.min(0, ...seen), Math.max(0, ...seen)];
+  const range = high - low || 1;
+  const svg = svgElement("svg", { class: "row-bars", viewBox: `${first} 0 ${Math.max(end - first, 12)} 100`, preserveAspectRatio: "none", role: "img", "aria-label": "Scores of all visible keys (top) and their weights (bottom), by position" });
+  const bar = (index, y, height, name) => svg.append(svgElement("rect", { x: index + 0.1, width: 0.8, y, height: Math.max(height, 0.6), class: `${name}${index === key ? " chosen" : ""}` }));
+  for (let index = first; index < end; index++) {
+    const y = (value) => 45 * (high - value) / range;
+    bar(index, y(Math.max(scores[index], 0)), 45 * Math.abs(scores[index]) / range, scores[index] < 0 ? "negative" : "positive");
+    bar(index, 100 - 45 * weights[index], 45 * weights[index], "weight");
+  }
+  return element("div", { class: "rows" }, element("span", { class: "muted small" }, "scores"), svg, element("span", { class: "muted small" }, "weights"));
+}
+
+/** Returns the steps from the weight to the output of the head. */
+function outputSteps({ weight, value, context, output, stream, strength, weights }, key, cells) {
+  const added = value.map((number) => number * weight);
+  /** @type {ReturnType<typeof weightSteps>} */
+  const steps = [{
+    step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
+    formula: `z = Σ weight × v;  this key: ${fixed(weight, 4)} × v`,
+    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${fixed(weight, 2)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
+  }];
+  if (strength !== 1) {
+    steps.push({ step: "strength", title: "Your change", text: [strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
+  }
+  const hasStream = live.config.architecture !== "one_layer";
+  const most = largest(weights, 1)[0];
+  steps.push({
+    step: "output", title: hasStream ? "Output to the residual stream" : "Output", text: [hasStream
+      ? `The output projection turns these numbers into ${output.length} numbers, which are added to the residual stream at the query${live.config.norm === "post" ? " before its norm" : ""}. The largest share comes from `
+      : `The output projection turns these numbers into ${output.length} numbers. The largest share comes from `, ...cellInWords(cells[most]), ", the key with the highest weight."],
+    formula: `output = z W_O,  length ${fixed(norm(output), 2)}${hasStream ? `;  residual stream before: length ${fixed(norm(stream), 2)}` : ""}`,
+    parts: [vectorTable("Output of the head", [{ name: "output", values: output }])],
+  });
+  return steps;
+}
+
+function startWeight() {
+  at("weight-open").addEventListener("click", () => openWeight({ hasFocus: true }));
+  at("weight-close").addEventListener("click", closeWeight);
+  at("weight").addEventListener("keydown", (event) => event.key === "Escape" && closeWeight());
+}

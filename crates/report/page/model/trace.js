@@ -1,0 +1,70 @@
+// The computation of a single attention weight: every number from the query and the key to the output of the head.
+
+/**
+ * The head and the pair of positions whose weight is computed.
+ *
+ * @typedef {{kind: "decoder" | "cross" | "encoder", layer: number, head: number, query: number, key: number}} Cell
+ */
+
+/** Reads a sequence, and returns the attention of a head with functions for its vectors at each position. */
+function attentionOf(model, tokens, { source = null, interventions = null }, { kind, layer, head }) {
+  const isEncoder = kind === "encoder";
+  const [seen, encoderSeen] = [[], []];
+  const { layers, changes } = model.begin(source, interventions, null, encoderSeen);
+  if (!isEncoder) model.stack.forward(tokens, layers, changes, null, seen);
+  const stack = isEncoder ? model.encoder : model.stack;
+  const block = stack.blocks?.[layer] ?? stack;
+  const { stream, input } = (isEncoder ? encoderSeen : seen)[layer][kind === "cross" ? 1 : 0];
+  const time = isEncoder ? source.length : tokens.length;
+  const attention = kind === "cross" ? block.cross : block.attention;
+  return { attention, stream, keyTime: kind === "cross" ? source.length : time, ...attention.vectors(input, time, head, layers[layer].memory) };
+}
+
+/**
+ * Computes the attention weight of a cell step by step. `query` and `key` are the vectors that are multiplied, and
+ * `unrotated` holds them before their rotation; null without rotary positions. `scores` and `weights` are the row of the
+ * query, the scores before the mask; `visible` is the range of keys that the query can see. `output` is the output of
+ * the head at the query, and `stream` the residual stream that it is added to.
+ *
+ * @param {Model} model
+ * @param {number[]} tokens
+ * @param {{source?: number[] | null, interventions?: any}} options
+ * @param {Cell} cell
+ */
+function traceWeight(model, tokens, options, cell) {
+  const found = attentionOf(model, tokens, options, cell);
+  const { attention, keyTime } = found;
+  const { kind, layer, head, query, key } = cell;
+  const { width, heads } = attention.heads;
+  const position = attention.position ?? null;
+  const [first, end] = (attention.mask ?? NO_MASK)(query, keyTime);
+  const { strength, frozen } = new Changes(options.interventions, kind, layer).of(head);
+
+  const queryVector = found.query(query), keyVectors = Array.from({ length: keyTime }, (_, at) => found.key(at));
+  const scale = Math.sqrt(width);
+  const biases = keyVectors.map((_, at) => position?.bias?.(head, query - at) ?? 0);
+  const scores = keyVectors.map(({ used }, at) => dot(queryVector.used, 0, used, 0, width) / scale + biases[at]);
+  const row = Float64Array.from(scores);
+  if (!frozen?.row(query, end, row)) softmaxOf(row, first, end);
+  const weights = Array.from(row, (weight, at) => (at >= first && at < end ? weight : 0));
+
+  const context = new Float64Array(heads * width);
+  for (let at = first; at < end; at++) {
+    const value = found.value(at);
+    for (let k = 0; k < width; k++) context[head * width + k] += weights[at] * strength(query) * value[k];
+  }
+  const projection = new Linear(attention.output.rows, null, heads * width, attention.output.outputs);
+  const modelWidth = projection.outputs;
+  const keyVector = keyVectors[key];
+  const isRotated = position instanceof RotaryPosition;
+  const products = Array.from(queryVector.used, (number, k) => number * keyVector.used[k]);
+  return {
+    query: Array.from(queryVector.used), key: Array.from(keyVector.used),
+    unrotated: isRotated ? { query: Array.from(queryVector.plain), key: Array.from(keyVector.plain) } : null,
+    products, scale, bias: biases[key], score: scores[key], weight: weights[key], value: Array.from(found.value(key)),
+    context: Array.from(context.subarray(head * width, (head + 1) * width)),
+    output: Array.from(projection.forward(context, 1)),
+    hasBias: Boolean((attention.qkv ?? attention.query).bias), scores, weights, visible: [first, end], strength: strength(query), isFrozen: Boolean(frozen),
+    stream: Array.from(found.stream.subarray(query * modelWidth, (query + 1) * modelWidth)),
+  };
+}

@@ -1,0 +1,129 @@
+// Opens the computation of attention weights in reports, and compares its numbers with the program's.
+//
+//     node tests/page/weight.mjs CHROMIUM CASES.json
+//
+// CASES.json is a list of pages: `{page, text, source, tokens, steps, sites, weights}`, with the path of the report, the
+// input as typed and its source or null, the ids of the input, the steps that the panel must have, the activations of
+// the program by site (`{shape, values}`), and the weights of `inspect --json` by kind, [layer][head][query][key]. Exits
+// like explore.mjs.
+
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { check, dataset, emulate, explore, middle, page, press, same, screenshot } from "./hands.mjs";
+
+const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
+const { value, click, key } = page;
+const text = (id) => value(`document.getElementById("${id}").textContent`);
+
+async function until(expression, what) {
+  for (let i = 0; i < 250; i++) {
+    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  check(false, `${what}: ${expression}`);
+}
+const type = (typed, id) => value(`(() => {
+  const field = document.getElementById("${id}");
+  field.value = ${JSON.stringify(typed)};
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+})()`);
+
+function close(found, wanted, what) {
+  const numbers = (given) => [given].flat();
+  const far = numbers(wanted).findIndex((number, at) => !(Math.abs(number - numbers(found)[at]) <= 1e-5));
+  check(numbers(found).length === numbers(wanted).length && far < 0, `${what}: found ${found}, expected ${wanted}`);
+}
+
+/** Returns the part of an activation at the given indices. */
+function part({ shape, values }, ...indices) {
+  const size = (from) => shape.slice(from).reduce((product, side) => product * side, 1);
+  const from = indices.reduce((sum, index, axis) => sum + index * size(axis + 1), 0);
+  return values.slice(from, from + size(indices.length));
+}
+
+const PREFIXES = { decoder: "attn", cross: "cross", encoder: "encoder.attn" };
+
+/** Compares the numbers of `window.model.weight` with the program's. */
+async function compareNumbers({ page: path, sites, weights }) {
+  for (const [kind, layers] of Object.entries(weights)) {
+    for (const [layer, heads] of layers.entries()) {
+      for (const [head, map] of heads.entries()) {
+        const last = [map.length - 1, map[0].length - 1];
+        for (const [query, key_] of [last, [last[0], 0], [1, 1], [0, last[1]]]) {
+          const found = await value(`window.model.weight(${layer}, ${head}, ${query}, ${key_}, "${kind}")`);
+          const what = `${path}: ${kind}, layer ${layer}, head ${head}, query ${query}, key ${key_}`;
+          const site = (name, ...indices) => part(sites[`${PREFIXES[kind]}.${layer}.${name}`], ...indices);
+          close(found.weight, map[query][key_], `${what}: weight`);
+          close(found.weights, map[query], `${what}: all weights of the query`);
+          close(found.score, site("scores", head, query, key_)[0], `${what}: score`);
+          close(found.value, site("v", head, key_), `${what}: value`);
+          close(found.output, site("out", head, query), `${what}: output`);
+          const plain = found.unrotated ?? found;
+          close(plain.query, site("q", head, query), `${what}: query`);
+          close(plain.key, site("k", head, key_), `${what}: key`);
+          close(found.products, found.query.map((number, k) => number * found.key[k]), `${what}: products`);
+          const sum = found.products.reduce((total, product) => total + product, 0);
+          close(found.score, sum / Math.sqrt(found.query.length) + found.bias, `${what}: the score is the scaled sum and the bias`);
+        }
+      }
+    }
+  }
+}
+
+/** Opens the panel by a click and by keys, and checks that it shows the computed numbers. */
+async function usePanel({ page: path, tokens, steps, weights }) {
+  const kind = Object.keys(weights).at(-1);
+  const keys = weights[kind][0][0][0].length;
+  if (kind !== "decoder") await press(`label:has(> input[name="kind"][value="${kind}"])`);
+  const { left, top } = await middle("#matrix");
+  const layout = await dataset("matrix");
+  const [query, key_] = [Number(layout.queries) - 1, Math.min(1, keys - 1)];
+  await click(left + Number(layout.left) + (key_ + 0.5) * layout.cell, top + Number(layout.top) + (query + 0.5) * layout.cell);
+  await until(`document.getElementById("weight").dataset.query === "${query}" && document.getElementById("weight").dataset.key === "${key_}"`, "a click on a cell opens its computation");
+  const shown = await dataset("weight");
+  const asked = await value(`window.model.weight(${shown.layer}, ${shown.head}, ${query}, ${key_}, "${kind}")`);
+  same(`${shown.weight} ${shown.score}`, `${asked.weight} ${asked.score}`, `${path}: the panel has the numbers of window.model`);
+  const names = await value(`Array.from(document.querySelectorAll("#weight-steps > li"), ({ dataset }) => dataset.step).join(" ")`);
+  same(names, steps, `${path}: steps`);
+  const cells = await value(`Array.from(document.querySelectorAll('#weight-steps > [data-step="products"] tbody tr:last-child td'), (cell) => Number(cell.textContent.replace("−", "-")))`);
+  check(cells.length === asked.products.length && cells.every((cell, k) => Math.abs(cell - asked.products[k]) <= 0.00501), `${path}: products in the table: ${cells}`);
+  const formula = await text("weight-steps");
+  check(formula.includes(`= ${asked.weight.toFixed(4)}`), `${path}: the formula of the weight ends with ${asked.weight.toFixed(4)}`);
+
+  await press("#weight-close");
+  same(await value(`document.getElementById("weight").hidden`), true, "the panel closes");
+  same(await value(`document.activeElement.id`), "matrix", "the map has the focus");
+  await key("ArrowLeft");
+  await key("Enter");
+  await until(`document.getElementById("weight").dataset.key === "${Math.max(key_ - 1, 0)}" && !document.getElementById("weight").hidden`, "Enter opens the computation of the cell");
+  same(await value(`document.activeElement.id`), "weight", "the panel has the focus");
+  const scheme = cases.findIndex(({ page: other }) => other === path) % 2 === 0 ? "light" : "dark";
+  await emulate(scheme);
+  await screenshot(`weight-${scheme}-${steps.length}`);
+  await emulate("usual");
+  // Another head, and a shorter input, with the panel open.
+  await press(`label:has(> input[name="head"][value="0"])`);
+  await until(`document.getElementById("weight").dataset.head === "0"`, "the panel follows the head");
+  await value(`document.getElementById("weight").focus()`);
+  await key("Escape");
+  same(await value(`document.getElementById("weight").hidden`), true, "Escape closes the panel");
+  if (kind !== "decoder") return;
+  await press("#switch-off");
+  await until(`document.getElementById("changes").children.length === 1`, "the head is off");
+  const off = await value(`window.model.weight(${shown.layer}, 0, ${tokens.length - 1}, 0)`);
+  check(off.output.every((number) => number === 0), "the output of a head that is off is zero");
+}
+
+const steps = cases.map((each) => async () => {
+  await page.open(pathToFileURL(resolve(each.page)).href);
+  if (each.source !== null) await type(each.source, "input-source");
+  await type(each.text, "input-text");
+  await until(`document.querySelectorAll("#chips > [data-index]").length === ${each.tokens.length} && document.getElementById("predictions").children.length === ${each.tokens.length}`, "an answer");
+  await until(`document.getElementById("sample").selectedOptions[0]?.textContent === "your input"`, "the panels show the input");
+  await compareNumbers(each);
+  await usePanel(each);
+  const reply = await value(`window.model.weight(0, 0, 0, 999).then(() => "nothing", String)`);
+  check(reply.includes("unknown cell: query 0, key 999"), `a cell outside the map is refused: ${reply}`);
+});
+await explore(process.argv[3], steps);
