@@ -5,6 +5,7 @@
 
 use rayon::prelude::*;
 
+use super::Sample;
 use super::score::{HeadScores, Score};
 use crate::evaluation::Mean;
 
@@ -40,6 +41,24 @@ impl HeadTallies {
         let mut tallies = Vec::new();
         add_layer(&mut tallies, attention, sequences);
         self.0.push(tallies);
+    }
+
+    /// Returns the chance level of each score: the scores, on these samples, of a head that attends to all visible keys
+    /// equally.
+    pub fn chance(samples: &[Sample]) -> HeadScores {
+        let mut tallies = Self::default();
+        for sample in samples {
+            let (time, documents) = (sample.inputs.len(), sample.documents());
+            let mut weights = vec![0.0; time * time];
+            for (first, tokens) in &documents {
+                for query in 0..tokens.len() {
+                    let row = (first + query) * time + first;
+                    weights[row..=row + query].fill(1.0 / (query + 1) as f32);
+                }
+            }
+            tallies.add(&[vec![weights]], documents);
+        }
+        tallies.scores().concat().first().copied().unwrap_or_default()
     }
 
     /// Returns the scores of all heads, without the ablation score.
@@ -91,6 +110,7 @@ fn add(tally: &mut ScoreTally, weights: &[f32], first: usize, tokens: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Role;
 
     fn scores(weights: &[f32], tokens: &[u32]) -> HeadScores {
         let mut tallies = HeadTallies::default();
@@ -123,6 +143,28 @@ mod tests {
         let entropy = |row: &[f64]| row.iter().map(|w| -w * w.ln()).sum::<f64>();
         let rows = entropy(&[0.25, 0.75]) + entropy(&[0.5, 0.25, 0.25]) + entropy(&[0.1, 0.2, 0.3, 0.4]);
         assert_close(scores[Score::Entropy], rows / 4.0);
+    }
+
+    #[test]
+    fn chance_is_even_attention_within_each_document() {
+        let sample = |inputs: &[u32], documents: Option<Vec<u32>>| Sample {
+            inputs: inputs.to_vec(),
+            targets: inputs.to_vec(),
+            roles: vec![Role::Unknown; inputs.len()],
+            source: None,
+            documents,
+        };
+        // Token 5 recurs at query 2, which sees 3 keys: one follows the earlier occurrence, and one is the occurrence.
+        let single = HeadTallies::chance(&[sample(&[5, 7, 5], None)]);
+        assert_close(single[Score::Induction], 1.0 / 3.0);
+        assert_close(single[Score::Duplicate], 1.0 / 3.0);
+        assert_close(single[Score::Itself], (1.0 + 1.0 / 2.0 + 1.0 / 3.0) / 3.0);
+        assert_close(single[Score::Entropy], (2f64.ln() + 3f64.ln()) / 3.0);
+        assert_eq!(single[Score::Ablation], None);
+        let apart = HeadTallies::chance(&[sample(&[5, 7, 5], Some(vec![0, 0, 1]))]);
+        assert_eq!(apart[Score::Induction], None);
+        assert_close(apart[Score::Previous], 0.5);
+        assert_eq!(HeadTallies::chance(&[]), HeadScores::default());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod why;
 
 use std::path::PathBuf;
+use std::slice;
 
 use burn::tensor::backend::AutodiffBackend;
 use causal_attention_report::{PictureFormat, Style};
@@ -22,7 +23,7 @@ use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::numbers::{Bytes, counted};
-use crate::reporting::{live_model, page, reading, save_all};
+use crate::reporting::{chance, live_model, page, reading, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 
@@ -161,6 +162,7 @@ pub fn run(args: Args) -> Result<()> {
     let initial = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
+    page.heads.chance = chance(slice::from_ref(&initial));
     page.model = Some(match options.is_empty() {
         false => {
             let options = options.join(" ");

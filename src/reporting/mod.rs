@@ -37,6 +37,7 @@ pub use live::live_model;
 pub use page::page;
 pub use reading::reading;
 pub use run_data::RunData;
+pub use scores::chance;
 pub use study::{draw_study, rate_finder};
 
 /// Saves pictures into a folder, which is created if it does not exist, and returns their paths.

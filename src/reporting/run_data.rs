@@ -78,6 +78,7 @@ impl RunData {
         let (views, free_running) = backend::run(device, job)?;
         let analysis = Analysis::read(&folder.analysis())?
             .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
+        let chance = scores::chance(&samples);
         let readings = names.into_iter().zip(samples).zip(views);
         let readings = readings.map(|((name, sample), view)| reading(name, sample, view, &vocabulary));
         let readings: Vec<Reading> = readings.collect();
@@ -96,6 +97,7 @@ impl RunData {
             history: scores::history(&HeadHistory::open(&folder.head_scores(), usize::MAX)?.all),
             ..page(folder.name(), (readings, shown), &analysis.heads, config.analysis.head, &config)
         };
+        page.heads.chance = chance;
         page.heads.measured_on = measured_on(&analysis) + &weights_note;
         let starts = starts(folder, &config, &vocabulary)?;
         page.model = Some(live_model(&folder.weights()?, &vocabulary, &starts)?);

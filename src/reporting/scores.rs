@@ -4,7 +4,7 @@ use causal_attention_report::page::Heads;
 use causal_attention_report::reading::{AttentionKind, Reading};
 use causal_attention_report::scores::{self, ScoreKind};
 
-use crate::analysis::{HeadScores, Score, ScoredStep, shown_head};
+use crate::analysis::{HeadScores, HeadTallies, Sample, Score, ScoredStep, shown_head};
 
 /// The scores that show the formation of a head, in the order of their panels.
 const FORMATION_SCORES: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
@@ -21,9 +21,16 @@ pub(super) fn formed() -> [ScoreKind; 3] {
 
 /// Converts scores, `[layer][head]`, to the types of the report crate.
 pub(super) fn by_kind(heads: &[Vec<HeadScores>]) -> Vec<Vec<scores::HeadScores>> {
-    let by_kind =
-        |head: &HeadScores| scores::HeadScores::new(Score::ALL.map(|score| (score.about(), head[score])));
-    heads.iter().map(|layer| layer.iter().map(by_kind).collect()).collect()
+    heads.iter().map(|layer| layer.iter().map(of_head).collect()).collect()
+}
+
+fn of_head(head: &HeadScores) -> scores::HeadScores {
+    scores::HeadScores::new(Score::ALL.map(|score| (score.about(), head[score])))
+}
+
+/// Returns the chance level of each score on the samples.
+pub fn chance(samples: &[Sample]) -> scores::HeadScores {
+    of_head(&HeadTallies::chance(samples))
 }
 
 /// Converts the scores by step to the types of the report crate.
@@ -50,7 +57,7 @@ pub(super) fn heads(
         Some(head) => AttentionKind::ALL.map(|kind| (kind, vec![head; reading.maps.of(kind).len()])).into(),
         None => [(AttentionKind::Decoder, causal)].into(),
     };
-    Heads { measured_on, scores: by_kind(scores), shown, kinds: kinds(), notes }
+    Heads { measured_on, scores: by_kind(scores), shown, kinds: kinds(), notes, ..Heads::default() }
 }
 
 /// Returns the note on a head, such as "induction 0.93".

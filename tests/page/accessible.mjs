@@ -2,8 +2,9 @@
 //
 //     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
 //
-// Checks the page as it opens, with the computation of a weight, in the dark theme with a head switched off and the tour
-// open, and at the width of a phone. Exits like explore.mjs; every violation that axe-core rates as serious or critical is a failure.
+// Checks the page as it opens, with the computation of a weight and two maps side by side, in the dark theme with a
+// head switched off and the tour open, with lines, and at the width of a phone. Exits like explore.mjs; every violation
+// that axe-core rates as serious or critical is a failure.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -25,6 +26,7 @@ async function openWeight() {
   if (await value(`document.getElementById("weight-open").hidden`)) return;
   await press("#weight-open");
   await new Promise((done) => setTimeout(done, 1000));
+  await press("#pair > summary");
   await value(`document.querySelector("#weight details")?.setAttribute("open", "")`);
 }
 
@@ -41,11 +43,13 @@ await explore(report, [
   () => value(`${readFileSync(axe, "utf8")}; 1`),
   () => audit("as opened"),
   openWeight,
-  () => audit("with the computation of a weight"),
+  () => audit("with the computation of a weight and two maps"),
   () => emulate("dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,
   () => audit("in use, dark"),
+  () => press(`#views label:has(> input[value="lines"])`),
+  () => audit("with lines, dark"),
   () => page.send("Emulation.setDeviceMetricsOverride", { width: 360, height: 740, deviceScaleFactor: 2, mobile: true }),
   () => audit("on a phone"),
 ]);

@@ -6,8 +6,9 @@
 // `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of `{step, value}`), `floor` and
 // `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts), `targets` (`{text, probability, role}` or
 // null) and `most_likely` (lists of `{token, probability}`); `views`, each with `attention`, `cross` and `encoder`
-// (`[layer][head]`, each `[query, key]` in row-major order); `heads` (`[layer][head]`, each with its values by score
-// key), `shown` (by kind, the head of each layer that is selected first), `history` (`{step, heads}`).
+// (`[layer][head]`, each `[query, key]` in row-major order); `chance` (by score key); `heads` (`[layer][head]`, each
+// with its values by score key), `shown` (by kind, the head of each layer that is selected first), `history` (`{step,
+// heads}`).
 //
 // Reads the predictions of every sample, and visits every layer and head of the first two samples and the last one
 // by clicks; sorts thumbnails by every score; points at cells, tokens, predictions and curves with mouse and keyboard;
@@ -197,6 +198,62 @@ async function exploreThumbnails() {
   }
 }
 
+/** Checks the lines of each query, and the weights of two heads side by side. */
+async function exploreComparisons() {
+  await choose("sample", 0);
+  const { attention } = expected.views[0];
+  const [layer, head] = [attention.length - 1, attention.at(-1).length - 1];
+  await press(radio("layer", layer));
+  await press(radio("head", head));
+  const { queries, weight } = expectedMaps(0, "decoder");
+  await press(radio("view", "lines"));
+  const isDrawn = queries.length <= 64;
+  same(await value(`document.getElementById("lines-note").hidden`), isDrawn, "a note if the sequence is too long for lines");
+  const lines = await value(`Array.from(document.querySelectorAll("#lines > g"), ({ dataset, children }) => [Number(dataset.query), Array.from(children, (line) => Number(line.dataset.key))])`);
+  same(lines.length, isDrawn ? queries.length : 0, "a group of lines for each query");
+  for (const [query, keys] of lines) {
+    const weights = queries.map((_, key_) => weight(layer, head, query, key_) ?? 0);
+    check(weights.every((number, key_) => (keys.includes(key_) ? number > 0.005 : number < 0.02)), `lines of query ${query}: ${keys}`);
+  }
+  if (isDrawn) {
+    await value(`document.getElementById("lines").focus()`);
+    await key("Home");
+    same((await dataset("reading")).query, "0", "Home selects the first query");
+    same(await value(`document.querySelector("#lines > g.chosen").dataset.query`), "0", "its lines are highlighted");
+  }
+  await press(radio("view", "matrix"));
+  await press("#pair > summary");
+  await choose("other-head", "0 0");
+  await value(`document.getElementById("matrix").focus()`);
+  for (const move_ of ["ArrowDown", "ArrowDown", "ArrowRight"]) await key(move_);
+  const found = await dataset("pair-reading");
+  const [first, second] = [[layer, head], [0, 0]].map((of) => weight(...of, Number(found.query), Number(found.key)));
+  const isVisible = found.first !== "" && found.second !== "";
+  if (isVisible) {
+    check(near(found.first, first) && near(found.second, second), `weights of two heads: ${found.first} and ${found.second}, expected ${first} and ${second}`);
+    check(first === null || second === null || Math.abs(Number(found.difference) - (first - second)) < 0.01, `their difference: ${found.difference}`);
+  }
+  same(await value(`document.querySelectorAll("#pair-maps canvas").length`), 3, "two maps and their difference");
+  await screenshot("pair");
+  await press("#pair > summary");
+}
+
+/** Checks the colour scales, and the chance level of each score. */
+async function exploreScales() {
+  const chances = await value(`Object.fromEntries(Array.from(document.querySelectorAll("#head-scores > dd"), ({ dataset }) => [dataset.score, dataset.chance]))`);
+  for (const score of scores) close(chances[score], expected.chance[score], `chance level of ${score}`);
+  const images = () => value(`Array.from(document.querySelectorAll("#thumbnails canvas"), (canvas) => canvas.toDataURL()).join()`);
+  const linear = await images();
+  const isVaried = expectedMaps(0, "decoder").queries.length > 2;
+  await press(radio("scale", "root"));
+  check((await value(`document.getElementById("bar-of").textContent`)).includes("square root scale"), "the colour bar names the scale");
+  check(!isVaried || (await images()) !== linear, "the square root scale changes the maps");
+  await press(radio("scale", "head"));
+  check((await value(`document.getElementById("bar-of").textContent`)).includes("scale of this head"), "the colour bar names the scale of a head");
+  await press(radio("scale", "linear"));
+  same(await images(), linear, "the linear scale is restored");
+}
+
 /** Checks both charts by pointing at steps along their shared time axis. */
 async function exploreCharts() {
   const loss = expected.loss;
@@ -375,5 +432,5 @@ async function exploreContrast(scheme) {
 
 await explore(report, [
   () => page.open(pathToFileURL(resolve(report)).href),
-  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreFilm, exploreKeyboard, exploreStyles,
+  exploreTexts, exploreCharts, exploreSamples, exploreThumbnails, exploreScales, exploreComparisons, exploreFilm, exploreKeyboard, exploreStyles,
 ]);

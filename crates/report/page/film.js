@@ -21,12 +21,12 @@ function drawFilm() {
   const kind = frames.every(({ sample }) => maps(sample, state.kind).bin > 0) ? state.kind : "decoder";
   const all = frames.map(({ sample }) => maps(sample, kind));
   const available = all.filter(({ bin }) => bin > 0);
-  const top = Math.max(...available.map((shown) => scaleTop(shown)));
-  for (const shown of available) shown.top = top;
+  const top = Math.max(...available.map((shown) => scaleEnd(state.layer, state.head, shown)));
+  if (state.scale !== "head") for (const shown of available) shown.top = top;
   at("film-head").replaceChildren(layerHead(state.layer, state.head));
   at("film-strip").replaceChildren(...frames.map(({ sample, name }, number) => {
     const button = element("button", { type: "button", "data-frame": number, "data-sample": sample });
-    if (all[number].bin > 0) button.append(mapImage(state.layer, state.head, all[number]));
+    if (all[number].bin > 0) button.append(weightImage(state.layer, state.head, all[number], top));
     button.append(name);
     button.addEventListener("click", () => showFrame(number));
     return button;

@@ -60,7 +60,7 @@ function sortBy(key) {
 
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
-  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse.`);
+  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. The last row is the score of a head that attends to all visible keys equally.`);
   // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {
@@ -76,11 +76,18 @@ function drawScoreTable() {
     row.classList.toggle("chosen", layer === state.layer && head === state.head);
     return row;
   });
-  at("scores").replaceChildren(head, element("tbody", {}, ...rows));
+  const chance = element("tr", {}, element("th", { scope: "row" }, "chance"), ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score), score.digits))));
+  at("scores").replaceChildren(head, element("tbody", {}, ...rows), element("tfoot", {}, chance));
   if (!focused) return;
   const again = focused.score ? `[data-score="${focused.score}"]` : `[data-layer="${focused.layer}"][data-head="${focused.head}"]`;
   at("scores").querySelector(`button${again}`)?.focus();
 }
+
+/** Returns the chance level of a score: the score of a head that attends to all visible keys equally. */
+const chanceOf = (score) => data.chance[score.key] ?? null;
+
+/** Returns the chance level of a score as a note, or nothing for a score without one. */
+const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span", { class: "muted", title: "the score of a head that attends to all visible keys equally" }, ` (chance ${fixed(chanceOf(score), score.digits)})`));
 
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {
@@ -88,7 +95,7 @@ function drawChosen() {
   at("head-scores").hidden = state.kind !== "decoder";
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [
     element("dt", { title: score.meaning }, score.name),
-    element("dd", { "data-score": score.key }, fixed(data.heads[state.layer][state.head][score.key], score.digits)),
+    element("dd", { "data-score": score.key, "data-chance": chanceOf(score) ?? "" }, fixed(data.heads[state.layer][state.head][score.key], score.digits), chanceInWords(score)),
   ]));
 }
 

@@ -44,7 +44,7 @@ function maps(sample = state.sample, kind = state.kind) {
       return bytes[start + (earlierHeads[layer] + head) * size + begins[query] + key - first];
     };
     const weight = (layer, head, query, key) => weightOf(byte(layer, head, query, key));
-    unpacked.set(name, { queries, keys, bin, keyRange, byte, weight, top: null });
+    unpacked.set(name, { queries, keys, bin, keyRange, byte, weight, top: null, headTops: new Map() });
   }
   return unpacked.get(name);
 }
@@ -63,32 +63,44 @@ function quantile(counts, share) {
 }
 
 /**
- * Returns the weight at the end of the colour scale, the same for all heads of a sequence. It is at least the largest
- * weight of most queries in the second half: early queries have few keys, and the first one puts a weight of 1 on its
- * only key. It is also at least the weight of nearly all cells, so that the cells of a head with evenly spread
- * attention do not all have the last colour of the scale.
+ * Returns the weight that nearly all cells of a head stay below. It is at least the largest weight of most queries in
+ * the second half: early queries have few keys, and the first one puts a weight of 1 on its only key. It is also at
+ * least the weight of nearly all cells, so that the cells of a head with evenly spread attention do not all have the
+ * last colour of the scale.
  */
-function scaleTop(shown = maps()) {
-  if (shown.top === null) {
-    let largest = 0;
-    for (const { layer, head } of allHeads) {
-      const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
-      shown.queries.forEach((_, query) => {
-        let largestByte = 0;
-        shown.keys.forEach((_, key) => {
-          const byte = shown.byte(layer, head, query, key);
-          if (byte === null || byte === NAN_BYTE) return;
-          cells[byte] += 1;
-          largestByte = Math.max(largestByte, byte);
-        });
-        if (query >= Math.floor(shown.queries.length / 2)) rows[largestByte] += 1;
+function headTop(shown, layer, head) {
+  const name = `${layer} ${head}`;
+  if (!shown.headTops.has(name)) {
+    const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
+    shown.queries.forEach((_, query) => {
+      let largestByte = 0;
+      shown.keys.forEach((_, key) => {
+        const byte = shown.byte(layer, head, query, key);
+        if (byte === null || byte === NAN_BYTE) return;
+        cells[byte] += 1;
+        largestByte = Math.max(largestByte, byte);
       });
-      largest = Math.max(largest, quantile(cells, 0.98), quantile(rows, 0.95));
-    }
-    shown.top = largest > 0.5 ? 1 : roundUp(largest);
+      if (query >= Math.floor(shown.queries.length / 2)) rows[largestByte] += 1;
+    });
+    shown.headTops.set(name, Math.max(quantile(cells, 0.98), quantile(rows, 0.95)));
   }
+  return shown.headTops.get(name);
+}
+
+/** Rounds the end of a colour scale. */
+const roundedTop = (largest) => (largest > 0.5 ? 1 : roundUp(largest));
+
+/** Returns the weight at the end of the colour scale that all heads of a sequence share. */
+function scaleTop(shown = maps()) {
+  shown.top ??= roundedTop(allHeads.reduce((largest, { layer, head }) => Math.max(largest, headTop(shown, layer, head)), 0));
   return shown.top;
 }
+
+/** Returns the weight at the end of the colour scale of a head: shared by all heads of a sequence, or its own. */
+const scaleEnd = (layer, head, shown = maps()) => (state.scale === "head" ? roundedTop(headTop(shown, layer, head)) : scaleTop(shown));
+
+/** Returns the position of a value on the colour scale, -1 to 1. The square root of a value keeps its sign. */
+const onScale = (share) => (state.scale === "root" ? Math.sign(share) * Math.sqrt(Math.abs(share)) : share);
 
 /** The colours of the scale as pixels, in invisibly fine steps. */
 const palette = new Uint32Array(1024).map((_, i, all) => {
@@ -99,19 +111,21 @@ const palette = new Uint32Array(1024).map((_, i, all) => {
 /** Returns true if maps show the differences of weights from those before the changes. */
 const isDifference = () => state.difference && Boolean(maps().weightBefore);
 
-/** Returns the largest absolute difference of a weight over all heads, rounded up. */
-function differenceTop(shown = maps()) {
-  if (shown.differenceTop === undefined) {
-    let largest = 0;
-    for (const { layer, head } of allHeads) {
-      shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => {
-        largest = Math.max(largest, Math.abs(shown.weight(layer, head, query, key) - shown.weightBefore(layer, head, query, key)) || 0);
-      }));
-    }
-    shown.isSame = largest === 0;
-    shown.differenceTop = roundUp(largest);
-  }
-  return shown.differenceTop;
+/** Returns the largest absolute difference of a weight of a head. */
+function headDifference(shown, layer, head) {
+  let largest = 0;
+  shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => {
+    largest = Math.max(largest, Math.abs(shown.weight(layer, head, query, key) - shown.weightBefore(layer, head, query, key)) || 0);
+  }));
+  return largest;
+}
+
+/** Returns the difference at the end of the colour scale of a head: shared by all heads of a sequence, or its own. */
+function differenceEnd(layer, head, shown = maps()) {
+  shown.differences ??= new Map(allHeads.map((one) => [`${one.layer} ${one.head}`, headDifference(shown, one.layer, one.head)]));
+  const all = Array.from(shown.differences.values());
+  shown.isSame = all.every((difference) => difference === 0);
+  return roundUp(state.scale === "head" ? shown.differences.get(`${layer} ${head}`) : Math.max(...all));
 }
 
 /**
@@ -126,32 +140,47 @@ function differencePalette() {
 }
 
 /**
- * Draws the map of a head with one pixel per cell: transparent where the query cannot see the key, grey where the
- * weight is NaN.
+ * Draws a value per cell with one pixel each, by the function for the pixel of a value: transparent for null, grey for
+ * NaN.
  */
-function mapImage(layer, head, shown = maps()) {
-  const difference = shown === maps() && isDifference() ? differencePalette() : null;
-  const scale = (palette.length - 1) / scaleTop(shown);
-  const [width, height] = [shown.keys.length, shown.queries.length];
+function mapPixels({ keys, queries }, valueAt, pixelOf) {
+  const [width, height] = [keys.length, queries.length];
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const grey = new Uint32Array(new Uint8Array([...channels(themed("muted")), 255]).buffer)[0];
   for (let query = 0; query < height; query++) {
     for (let key = 0; key < width; key++) {
-      const value = shown.weight(layer, head, query, key);
+      const value = valueAt(query, key);
       if (value === null) continue;
-      if (Number.isNaN(value)) {
-        pixels[query * width + key] = grey;
-        continue;
-      }
-      pixels[query * width + key] = difference
-        ? difference[255 + Math.round(((value - shown.weightBefore(layer, head, query, key)) / differenceTop(shown)) * 255)]
-        : palette[Math.min(Math.round(value * scale), palette.length - 1)];
+      pixels[query * width + key] = Number.isNaN(value) ? grey : pixelOf(value);
     }
   }
   const canvas = element("canvas", { width, height });
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
+}
+
+/** Draws the weights of a head. */
+function weightImage(layer, head, shown = maps(), top = scaleEnd(layer, head, shown)) {
+  const last = palette.length - 1;
+  return mapPixels(shown, (query, key) => shown.weight(layer, head, query, key), (value) => palette[Math.min(Math.round(onScale(value / top) * last), last)]);
+}
+
+/** Draws differences, from `-top` to `top`. */
+function differenceImage(shown, difference, top) {
+  const pixels = differencePalette();
+  return mapPixels(shown, difference, (value) => pixels[255 + Math.round(onScale(value / top) * 255)]);
+}
+
+/** Draws the map of a head on display: its weights, or their differences from before the changes. */
+function mapImage(layer, head) {
+  if (!isDifference()) return weightImage(layer, head);
+  const shown = maps();
+  const difference = (query, key) => {
+    const weight = shown.weight(layer, head, query, key);
+    return weight === null ? null : weight - shown.weightBefore(layer, head, query, key);
+  };
+  return differenceImage(shown, difference, differenceEnd(layer, head));
 }
 
 /** Returns the key with the largest weight for a query. */

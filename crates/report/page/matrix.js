@@ -120,13 +120,14 @@ function drawBar() {
   const canvas = at("bar");
   const image = new ImageData(canvas.width, 1);
   const isChange = isDifference();
-  const shade = (share) => (isChange ? differenceColor(2 * share - 1) : color(share));
+  const shade = (share) => (isChange ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
   for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
-  const top = isChange ? differenceTop() : scaleTop();
+  const top = isChange ? differenceEnd(state.layer, state.head) : scaleEnd(state.layer, state.head);
   at("bar-bottom").replaceChildren(isChange ? `−${significant(top)}` : "0");
   at("bar-top").replaceChildren(isChange ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
-  at("bar-of").replaceChildren(!isChange ? "attention weight" : maps().isSame ? "change of the weight (0 in all heads)" : "change of the weight");
+  const scale = { linear: "", root: ", square root scale", head: ", scale of this head" }[state.scale];
+  at("bar-of").replaceChildren(`${!isChange ? "attention weight" : maps().isSame ? "change of the weight (0 in all heads)" : "change of the weight"}${scale}`);
 }
 
 /** Formats a weight with the precision of its byte. */

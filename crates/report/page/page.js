@@ -2,7 +2,7 @@
 //
 // Hooks for tests. The ids of controls: `theme` (button); `sample`, `predicted-sample`, `sort` and `score` (selects, by
 // index and by the key of a score); radio buttons named `kind` (`decoder`, `cross`, `encoder`), `layer`, `head`, `view`
-// (`matrix`, `tokens`) and `direction` (`to`, `by`). The elements that they control:
+// (`matrix`, `tokens`, `lines`), `scale` (`linear`, `root`, `head`) and `direction` (`to`, `by`). The elements that they control:
 //
 // - `html[data-ready="true"]` once everything is drawn; `html[data-theme]` if the theme is not the system's.
 // - `#matrix`: `data-left`, `data-top` and `data-cell` are the position and size of its cells in CSS pixels,
@@ -11,6 +11,7 @@
 //   `data-weight`, which is empty if the query cannot see the key.
 // - `#tokens > [data-index]`: one per token, with `data-token` and the `data-weight` that it is highlighted by; if
 //   queries and keys are different tokens, the highlighted ones are in `#lit`.
+// - `#lines > g`: the lines of a query, with `data-query`, and `data-key` for each line.
 // - `#thumbnails > button`: one per head, in sorted order, with `data-layer`, `data-head`, `data-value` (of
 //   the score sorted by) and `aria-pressed`. `#scores` is the table, `#head-scores` has the scores of the chosen head.
 // - `#loss-chart` with `#loss-reading`: `data-step`, and `data-training`, `data-validation` and
@@ -35,6 +36,9 @@
 //   weight of the selected cell came about, with `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`,
 //   `data-score` and `data-weight`; `#weight-open`, `#weight-close`, `#weight-steps > li` with `data-step`.
 //
+// - `#pair` (details), `#other-head`, `#other-sample`, `#keep-input`; `#pair-maps canvas`; `#pair-reading` with
+//   `data-query`, `data-key`, `data-first`, `data-second` and `data-difference`.
+//
 // Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
 // exists if the page contains the model.
 
@@ -56,6 +60,7 @@ const state = {
   position: 0, // the selected position, which all panels show
   peeked: null, // the prediction under the pointer; null for none
   isOpen: false, // true if the computation of the selected weight is shown
+  scale: "linear", // the colour scale: linear, root or head
   difference: false, // true if maps show differences from before the changes
 };
 
@@ -75,7 +80,7 @@ const views = [
   [["sample", "position", "peeked"], readPrediction],
   [["layer", "head", "kind"], drawChosen],
   [["sort", "ascending", "layer", "head"], drawScoreTable],
-  [["theme", "kind", "layer", "head"], drawFilm],
+  [["theme", "kind", "layer", "head", "scale"], drawFilm],
   [["sample"], markFilm],
   [["sample", "position"], () => live && markChip()],
   [["sample", "position"], () => live && drawCandidates()],
@@ -89,15 +94,19 @@ const views = [
  * @type {[string[], () => void][]}
  */
 const mapViews = [
-  [["theme", "sample", "kind", "difference"], drawThumbnails],
-  [["theme", "sample", "kind", "sort", "ascending", "difference"], orderThumbnails],
+  [["theme", "sample", "kind", "difference", "scale"], drawThumbnails],
+  [["theme", "sample", "kind", "sort", "ascending", "difference", "scale"], orderThumbnails],
   [["layer", "head"], markThumbnail],
-  [["theme", "sample", "kind", "difference"], () => live && markChanged()],
+  [["theme", "sample", "kind", "difference", "scale"], () => live && markChanged()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && shownAnswer && writeAddress()],
   [["sample", "kind", "direction"], drawTokens],
-  [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference"], () => state.view === "matrix" && drawMatrix()],
+  [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference", "scale"], () => state.view === "matrix" && drawMatrix()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
   [["theme", "sample", "kind", "layer", "head", "query", "key", "direction", "view"], () => state.view === "tokens" && highlightTokens()],
+  [["sample", "kind", "layer", "head", "scale", "view"], () => state.view === "lines" && drawLines()],
+  [["query"], () => state.view === "lines" && markLines()],
+  [["theme", "sample", "kind", "layer", "head", "scale"], drawPair],
+  [["query", "key"], readPair],
   [["sample", "kind", "layer", "head", "selected", "isOpen"], () => live && showWeight()],
 ];
 
@@ -167,6 +176,7 @@ function markControls() {
   choices("heads", "head", data.layers[state.layer], state.head);
   at("matrix-view").hidden = state.view !== "matrix";
   at("tokens-view").hidden = state.view !== "tokens";
+  at("lines-view").hidden = state.view !== "lines";
 }
 
 /** Creates radio buttons for 0 to `count - 1` if `count` has changed, and checks the chosen one. */
@@ -205,9 +215,10 @@ function startControls() {
     at(id).addEventListener("change", (event) => update({ [event.target.name]: Number(event.target.value) }));
   }
   at("views").addEventListener("change", (event) => {
-    // The token view selects the key with the largest weight.
-    update({ view: event.target.value, ...(event.target.value === "tokens" ? strongest() : {}) });
+    // The views of tokens select the key with the largest weight.
+    update({ view: event.target.value, ...(event.target.value === "matrix" ? {} : strongest()) });
   });
+  at("scales").addEventListener("change", (event) => update({ scale: event.target.value }));
   followTheme(() => draw(["theme"]));
 }
 
@@ -228,7 +239,7 @@ function drawSummary() {
   const diverged = loss.diverged === null ? "" : `The run diverged at step ${integer(loss.diverged)}. `;
   at("weights-note").replaceChildren(`${diverged}This page shows ${weights}.`);
   at("config").append(data.config);
-  at("precision").append("Attention weights are stored in one byte each, accurate to 0.004 or better; other numbers have seven significant digits. All maps of a sequence share one colour scale.");
+  at("precision").append("Attention weights are stored in one byte each, accurate to 0.004 or better; other numbers have seven significant digits. Unless each head has its own, all maps of a sequence share one colour scale.");
 }
 
 if (maps().bin > 0) {
@@ -245,6 +256,8 @@ startControls();
 startMatrix();
 startTokens();
 startHeads();
+startPair();
+startLines();
 startPredictions();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));

@@ -55,7 +55,7 @@ function readAddress(address) {
   const shown = one("shown")?.split("_");
   if (!shown) return { input: found, shown: null };
   const [query, key] = [below(shown[3], MAX_TOKENS), below(shown[4], MAX_TOKENS)];
-  return { input: found, shown: { ...headOf(shown), query, key, view: shown[5] === "tokens" ? "tokens" : "matrix", difference: shown[6] === "1" } };
+  return { input: found, shown: { ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
 }
 
 /** Restores the state from the address; returns true if the address holds a valid state. */

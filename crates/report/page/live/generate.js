@@ -31,7 +31,6 @@ let next = null;
 
 function updateNext({ answer, tokens }) {
   next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
-  if (!isGenerating) drawCandidates();
 }
 
 /** Returns the position of the input whose next tokens are shown: the selected one, or the last one of another sequence. */

@@ -253,7 +253,7 @@ function answerMaps(kind, visible, answer, reference) {
   const before = reference?.weights[kind];
   const weightBefore = before && before[0]?.[0]?.length === queries.length * keys.length
     ? (layer, head, query, key) => (isVisible(query, key) ? before[layer][head][query * keys.length + key] : null) : null;
-  return { queries, keys, bin: 1, keyRange, byte, weight, weightBefore, top: null };
+  return { queries, keys, bin: 1, keyRange, byte, weight, weightBefore, top: null, headTops: new Map() };
 }
 
 /** Shows the typed sequence in all panels, and applies `changes` to the state. */

@@ -21,12 +21,12 @@ async function startLive() {
     }
     // Show answers to the user's input, but not the answer to the initial input.
     if (state.sample === TYPED_SAMPLE || !isFirst) showTyped();
+    else drawCandidates();
     isFirst = false;
     drawChanges();
     drawIntervene();
     markChanged();
     markChip();
-    drawCandidates();
   });
   if (await restoreAddress()) return;
   const first = data.starts[0];

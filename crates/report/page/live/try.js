@@ -95,7 +95,16 @@ function markChip() {
   const marked = isInputShown() ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
   if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
+  showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]'));
   drawReplacement(marked);
+}
+
+/** Scrolls a box, but not the page, until a part of it is visible. */
+function showWithin(box, part) {
+  if (!part || box.scrollHeight <= box.clientHeight) return;
+  const [{ top, bottom }, outer] = [part.getBoundingClientRect(), box.getBoundingClientRect()];
+  if (top < outer.top) box.scrollTop -= outer.top - top;
+  if (bottom > outer.bottom) box.scrollTop += bottom - outer.bottom;
 }
 
 /** Selects a token of the input in all panels. */

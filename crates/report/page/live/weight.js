@@ -47,13 +47,7 @@ async function showWeight() {
   Object.assign(at("weight").dataset, { ...cell, score: traced.score, weight: traced.weight });
   at("weight-steps").replaceChildren(...weightSteps(traced, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
     element("li", { "data-step": step }, element("h4", {}, title), element("p", {}, ...text), element("p", { class: "formula" }, formula), ...parts)));
-  for (const box of at("weight-steps").querySelectorAll(".scroll")) showChosenRow(box);
-}
-
-/** Scrolls a table to its chosen row. */
-function showChosenRow(box) {
-  const row = box.querySelector("tr.chosen");
-  if (row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
+  for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
 }
 
 /**

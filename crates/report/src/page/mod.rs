@@ -55,6 +55,8 @@ pub struct Heads {
     /// The scores.
     #[serde(rename = "heads")]
     pub scores: Vec<Vec<HeadScores>>,
+    /// The chance level of each score: the scores of a head that attends to all visible keys equally.
+    pub chance: HeadScores,
     /// The head of each layer that is shown first, by kind of attention. [`Page::new`] chooses missing ones.
     pub shown: ShownHeads,
     /// The kinds of scores, in the order in which they are displayed.
@@ -79,7 +81,7 @@ pub struct LiveModel {
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
 /// The scripts of the page in loading order: later scripts use earlier ones.
-const SCRIPTS: [&str; 22] = [
+const SCRIPTS: [&str; 24] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
@@ -88,6 +90,8 @@ const SCRIPTS: [&str; 22] = [
     include_str!("../../page/matrix.js"),
     include_str!("../../page/tokens.js"),
     include_str!("../../page/heads.js"),
+    include_str!("../../page/lines.js"),
+    include_str!("../../page/pair.js"),
     include_str!("../../page/predictions.js"),
     include_str!("../../page/film.js"),
     include_str!("../../page/model/tokenizer.js"),
