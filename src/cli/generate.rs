@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use rand::RngExt;
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
@@ -12,7 +11,6 @@ use super::patch::{PatchArgs, PatchSource, check_cached};
 use super::prompt;
 use crate::analysis::Sample;
 use crate::backend::{self, DeviceWatch, Job};
-use crate::data::seed::{Purpose, generator};
 use crate::data::{Documents, Notation, Vocabulary};
 use crate::error::{Error, Result};
 use crate::generation::{self, Continuation, Options, Prompt, TextEnds};
@@ -76,14 +74,14 @@ pub fn run(args: Args) -> Result<()> {
     let text = from_file.or_else(|| args.prompt.clone());
     let given = prompt::tokens(&text, &None, &args.tokens, &vocabulary, encode)?;
     let companions = Companions::read(&run.folder.transformers())?;
-    let given = match given.is_empty() && begin_tokens(&companions, &vocabulary).is_empty() {
-        true => first_token(&vocabulary, args.options.seed),
+    let given = match given.is_empty() && prompt::begin_tokens(&companions, &vocabulary).is_empty() {
+        true => prompt::first_token(&vocabulary, args.options.seed),
         false => given,
     };
     let prompt = Prompt {
         tokens: match &given[..] {
             _ if is_encoder_decoder => Vec::from_iter(vocabulary.end()),
-            [] => begin_tokens(&companions, &vocabulary),
+            [] => prompt::begin_tokens(&companions, &vocabulary),
             // Ids are read as they are.
             given if args.tokens.is_some() => given.to_vec(),
             given => vocabulary.as_question(given),
@@ -135,40 +133,6 @@ fn check_documents(run: &OpenedRun, prompt: &Prompt, vocabulary: &Vocabulary, co
         ));
     }
     Ok(())
-}
-
-/// Returns the begin-of-text tokens of a decoder, from the transformers metadata or else from the vocabulary.
-fn begin_tokens(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
-    let known =
-        |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
-    let declared = companions.begin().map(known).filter(|ids| !ids.is_empty());
-    // The end token of a row or a text is not a start: a model may never have read it as an input.
-    declared.unwrap_or_else(|| Vec::from_iter(vocabulary.added_tokens()[0].first().copied()))
-}
-
-/// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed.
-/// Returns no token if the vocabulary consists of words, or of subwords without a line break.
-fn first_token(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
-    let line_break = match vocabulary.notation() {
-        Notation::Words => return Vec::new(),
-        Notation::Characters | Notation::Text => vocabulary.encode("\n").unwrap_or_default(),
-    };
-    if !line_break.is_empty() {
-        warn(
-            "notice: without a prompt, the text starts after a line break; use --prompt TEXT for another start",
-        );
-        return line_break;
-    }
-    if vocabulary.notation() == Notation::Text {
-        return Vec::new();
-    }
-    let drawn = generator(seed, Purpose::Sampling, [u64::MAX, 0]).random_range(0..vocabulary.size() as u32);
-    let label = vocabulary.token(drawn);
-    warn(&format!(
-        "notice: without a prompt, the text starts with `{label}`, drawn with --seed; use --prompt TEXT for another \
-         start"
-    ));
-    vec![drawn]
 }
 
 /// Returns an error for options that have no effect with greedy decoding.

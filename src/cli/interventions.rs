@@ -82,27 +82,7 @@ impl InterventionArgs {
         }
         ablated.sort_unstable();
         ablated.dedup();
-        let mut factors = Vec::new();
-        for assignment in &self.scale {
-            let problem = || {
-                let problem = "is not a component with a factor of at most 1e6; write it as 1.3=0.5";
-                Error::Input(format!("--scale: `{assignment}` {problem}"))
-            };
-            let (pattern, factor) = assignment.split_once('=').ok_or_else(problem)?;
-            let factor: f64 = factor
-                .trim()
-                .parse()
-                .ok()
-                .filter(|factor: &f64| factor.abs() <= MAX_FACTOR)
-                .ok_or_else(problem)?;
-            for component in matching("--scale", pattern.trim(), &all)? {
-                if ablated.contains(&component) || factors.iter().any(|(other, _)| *other == component) {
-                    let problem = "is changed twice; name it once in --ablate or --scale";
-                    return Err(Error::Input(format!("the component {component} {problem}")));
-                }
-                factors.push((component, factor));
-            }
-        }
+        let factors = self.factors(&all, &ablated)?;
         if !ablated.is_empty() {
             let (means, how) = self.replacements(&model, description, folder, (&ablated, device))?;
             let names: Vec<String> = ablated.iter().map(ResidualWriter::to_string).collect();
@@ -129,6 +109,36 @@ impl InterventionArgs {
             }
         }
         Ok((model, kept))
+    }
+
+    /// Returns the scaled components with their factors.
+    fn factors(
+        &self,
+        all: &[ResidualWriter],
+        ablated: &[ResidualWriter],
+    ) -> Result<Vec<(ResidualWriter, f64)>> {
+        let mut factors = Vec::new();
+        for assignment in &self.scale {
+            let problem = || {
+                let problem = "is not a component with a factor of at most 1e6; write it as 1.3=0.5";
+                Error::Input(format!("--scale: `{assignment}` {problem}"))
+            };
+            let (pattern, factor) = assignment.split_once('=').ok_or_else(problem)?;
+            let factor: f64 = factor
+                .trim()
+                .parse()
+                .ok()
+                .filter(|factor: &f64| factor.abs() <= MAX_FACTOR)
+                .ok_or_else(problem)?;
+            for component in matching("--scale", pattern.trim(), all)? {
+                if ablated.contains(&component) || factors.iter().any(|(other, _)| *other == component) {
+                    let problem = "is changed twice; name it once in --ablate or --scale";
+                    return Err(Error::Input(format!("the component {component} {problem}")));
+                }
+                factors.push((component, factor));
+            }
+        }
+        Ok(factors)
     }
 
     /// Returns the mean outputs of ablated components, or `None` for zero ablation, with a description.

@@ -3,10 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rand::RngExt;
+
+use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::terminal::warn;
+use crate::weights::companions::Companions;
 
 /// Encodes a text, such as [`encode`] or [`encode_part`].
 type Encode = fn(&Vocabulary, &str) -> Result<Vec<u32>>;
@@ -167,4 +171,38 @@ fn encode_by(encoded: Encode, vocabulary: &Vocabulary, text: &str) -> Result<Vec
         warn(&format!("warning: {warning}"));
     }
     Ok(ids)
+}
+
+/// Returns the begin-of-text tokens of a decoder, from the transformers metadata or else from the vocabulary.
+pub fn begin_tokens(companions: &Companions, vocabulary: &Vocabulary) -> Vec<u32> {
+    let known =
+        |ids: Vec<u32>| Vec::from_iter(ids.into_iter().filter(|&id| (id as usize) < vocabulary.size()));
+    let declared = companions.begin().map(known).filter(|ids| !ids.is_empty());
+    // The end token of a row or a text is not a start: a model may never have read it as an input.
+    declared.unwrap_or_else(|| Vec::from_iter(vocabulary.added_tokens()[0].first().copied()))
+}
+
+/// Returns the first token of a text without a prompt: a line break, or else a character drawn from the seed.
+/// Returns no token if the vocabulary consists of words, or of subwords without a line break.
+pub fn first_token(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
+    let line_break = match vocabulary.notation() {
+        Notation::Words => return Vec::new(),
+        Notation::Characters | Notation::Text => vocabulary.encode("\n").unwrap_or_default(),
+    };
+    if !line_break.is_empty() {
+        warn(
+            "notice: without a prompt, the text starts after a line break; use --prompt TEXT for another start",
+        );
+        return line_break;
+    }
+    if vocabulary.notation() == Notation::Text {
+        return Vec::new();
+    }
+    let drawn = generator(seed, Purpose::Sampling, [u64::MAX, 0]).random_range(0..vocabulary.size() as u32);
+    let label = vocabulary.token(drawn);
+    warn(&format!(
+        "notice: without a prompt, the text starts with `{label}`, drawn with --seed; use --prompt TEXT for another \
+         start"
+    ));
+    vec![drawn]
 }

@@ -42,22 +42,17 @@ impl DataConfig {
         if self.source() == Source::Memory {
             return unused;
         }
-        let is_drawn = self.source() == Source::Sequences;
-        let (is_text, is_table) = (self.source() == Source::Text, self.source() == Source::Table);
+        let [is_drawn, is_text, is_table, is_array] =
+            [Source::Sequences, Source::Text, Source::Table, Source::Array].map(|it| self.source() == it);
         let is_sized = self.has_sized_vocabulary(dataset);
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == TableFormat::Csv);
-        let is_array = self.source() == Source::Array;
-        let is_raw = is_array
-            && dataset
-                .and_then(|dataset| dataset.array.as_ref())
-                .is_none_or(|array| array.format == ArrayFormat::Raw);
-        let has_rows =
-            (is_table || is_array) && dataset.is_some_and(|dataset| dataset.train.stream().is_none());
-        let draws_rows = (is_table || is_array)
-            && self.split != RowSplit::Tail
-            && self.valid_path.is_empty()
-            && dataset.is_none_or(|dataset| dataset.train.stream().is_none());
+        let array = dataset.and_then(|dataset| dataset.array.as_ref());
+        let is_raw = is_array && array.is_none_or(|array| array.format == ArrayFormat::Raw);
+        let are_rows = dataset.map(|dataset| dataset.train.stream().is_none());
+        let has_rows = (is_table || is_array) && are_rows == Some(true);
+        let may_have_rows = (is_table || is_array) && are_rows != Some(false);
+        let draws_rows = may_have_rows && self.split != RowSplit::Tail && self.valid_path.is_empty();
         let readers_of_length = match is_array {
             true => "texts, tasks and arrays of one dimension",
             false => "texts, tasks and a `data.column` of a table",
