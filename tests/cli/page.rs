@@ -178,20 +178,22 @@ fn encoder_decoder_page_responds_to_a_source() {
     type_into(dir.path(), "run", Some("7 2 3"), ("3 2 7", &["<end>", "3", "2", "7"]), "zz", false);
 }
 
-/// Returns the activations of a run on an input that concern attention, by site.
-fn attention_sites(folder: &Path, run: &str, input: &[&str]) -> Value {
+/// Returns the activations of attention and of feed-forward layers of a run on an input, by site.
+fn component_sites(folder: &Path, run: &str, input: &[&str]) -> Value {
     stdout_of(folder, &[&["activations", run, "--sites", "*", "--out", "sites"], input].concat());
     let bytes = fs::read(folder.join("sites")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let sites =
-        file.tensors().into_iter().filter(|(name, _)| name.contains("attn.") || name.contains("cross."));
+    let sites = file
+        .tensors()
+        .into_iter()
+        .filter(|(name, _)| ["attn.", "cross.", "mlp."].iter().any(|part| name.contains(part)));
     let numbers = |data: &[u8]| -> Vec<f32> {
         data.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
     };
     sites.map(|(name, site)| (name, json!({"shape": site.shape(), "values": numbers(site.data())}))).collect()
 }
 
-/// Returns what the page at `page` must show about the weights of `run` on an input.
+/// Returns what the page at `page` must show about the weights and the residual stream of `run` on an input.
 fn explained_weights(folder: &Path, run: &str, page: &str, source: Option<&str>, steps: &str) -> Value {
     let typed = if source.is_some() { "3 2 7" } else { "3 1 4 1 5 2 6" };
     let input = source.map_or(vec!["--text", typed], |source| vec!["--source", source, "--text", typed]);
@@ -204,12 +206,12 @@ fn explained_weights(folder: &Path, run: &str, page: &str, source: Option<&str>,
     }
     json!({
         "page": folder.join(page), "text": typed, "source": source, "tokens": inspected["tokens"],
-        "steps": steps, "sites": attention_sites(folder, run, &input), "weights": weights,
+        "source_tokens": inspected["source"], "steps": steps, "sites": component_sites(folder, run, &input), "weights": weights,
     })
 }
 
 #[test]
-fn page_computes_weights_step_by_step() {
+fn page_computes_weights_and_streams() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     let short = ["training.steps=20", "analysis.every=0"];

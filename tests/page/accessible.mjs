@@ -27,6 +27,7 @@ async function openWeight() {
   await press("#weight-open");
   await new Promise((done) => setTimeout(done, 1000));
   await press("#pair > summary");
+  if (!(await value(`document.getElementById("flow").hidden`))) await press("#flow > summary");
   await value(`document.querySelector("#weight details")?.setAttribute("open", "")`);
 }
 

@@ -1,11 +1,12 @@
-// Opens the computation of attention weights in reports, and compares its numbers with the program's.
+// Opens the computation of attention weights and the residual stream in reports, and compares the numbers with the
+// program's.
 //
 //     node tests/page/weight.mjs CHROMIUM CASES.json
 //
-// CASES.json is a list of pages: `{page, text, source, tokens, steps, sites, weights}`, with the path of the report, the
-// input as typed and its source or null, the ids of the input, the steps that the panel must have, the activations of
-// the program by site (`{shape, values}`), and the weights of `inspect --json` by kind, [layer][head][query][key]. Exits
-// like explore.mjs.
+// CASES.json is a list of pages: `{page, text, source, source_tokens, tokens, steps, sites, weights}`, with the
+// path of the report, the input as typed and its source or null, the ids of both, the steps that the panel must have,
+// the activations of the program by site (`{shape, values}`), and the weights of `inspect --json` by kind,
+// [layer][head][query][key]. Models are pre-norm. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -115,6 +116,32 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   check(off.output.every((number) => number === 0), "the output of a head that is off is zero");
 }
 
+/** Compares the components of the residual stream with the program's, and their shares with the logit. */
+async function compareFlow({ page: path, tokens, source_tokens: ids, sites }) {
+  await press("#chip-1");
+  await press("#flow > summary");
+  await until(`document.getElementById("flow-table").dataset.position === "1"`, "the residual stream at the selected position");
+  const { target, logit } = await dataset("flow-table");
+  const rows = await value(`Array.from(document.querySelectorAll("#flow-table tbody > tr"), ({ dataset }) => ({ ...dataset }))`);
+  const parts = rows.filter(({ kind }) => kind), stages = rows.filter(({ depth }) => depth);
+  for (const { kind, layer, head, length } of parts) {
+    const [name, ...indices] = { decoder: ["attn", Number(head), 1], cross: ["cross", Number(head), 1], feed_forward: ["mlp", 1] }[kind] ?? [];
+    if (name) close(Number(length), Math.hypot(...part(sites[`${name}.${layer}.out`], ...indices)), `${path}: length of ${kind} ${layer} ${head}`);
+  }
+  const given = ids === null ? JSON.stringify(tokens) : `${JSON.stringify(ids)}, ${JSON.stringify(tokens)}`;
+  const [logits, probabilities] = await value(`window.model.forward(${given}).then(({ logits, probabilities }) => [logits[1], probabilities[1]])`);
+  const mean = logits.reduce((total, number) => total + number, 0) / logits.length;
+  close(Number(logit), logits[target] - mean, `${path}: logit above the mean`);
+  close(Number(stages.at(-1).probability), probabilities[target], `${path}: probability after the last layer`);
+  same(probabilities.filter((probability) => probability > probabilities[target]).length, 0, `${path}: the target is the most likely token`);
+  const sum = parts.reduce((total, { logit: share }) => total + Number(share), 0);
+  close(sum, Number(logit), `${path}: the shares add up to the logit`);
+  await screenshot(`flow-${parts.length}`);
+  await press("#flow-table .link");
+  same(await value(`document.getElementById("chosen").textContent`), "layer 0, head 0", "a head in the table selects its map");
+  await press("#flow > summary");
+}
+
 const steps = cases.map((each) => async () => {
   await page.open(pathToFileURL(resolve(each.page)).href);
   if (each.source !== null) await type(each.source, "input-source");
@@ -122,6 +149,7 @@ const steps = cases.map((each) => async () => {
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${each.tokens.length} && document.getElementById("predictions").children.length === ${each.tokens.length}`, "an answer");
   await until(`document.getElementById("sample").selectedOptions[0]?.textContent === "your input"`, "the panels show the input");
   await compareNumbers(each);
+  await compareFlow(each);
   await usePanel(each);
   const reply = await value(`window.model.weight(0, 0, 0, 999).then(() => "nothing", String)`);
   check(reply.includes("unknown cell: query 0, key 999"), `a cell outside the map is refused: ${reply}`);

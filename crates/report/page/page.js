@@ -36,6 +36,9 @@
 //   weight of the selected cell came about, with `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`,
 //   `data-score` and `data-weight`; `#weight-open`, `#weight-close`, `#weight-steps > li` with `data-step`.
 //
+// - `#flow` (details), `#flow-target`; `#flow-table` with `data-position`, `data-target` and `data-logit`, and its rows
+//   with `data-kind`, `data-layer`, `data-head`, `data-length` and `data-logit`, or with `data-depth`, `data-length` and
+//   `data-probability`.
 // - `#pair` (details), `#other-head`, `#other-sample`, `#keep-input`; `#pair-maps canvas`; `#pair-reading` with
 //   `data-query`, `data-key`, `data-first`, `data-second` and `data-difference`.
 //
@@ -108,6 +111,7 @@ const mapViews = [
   [["theme", "sample", "kind", "layer", "head", "scale"], drawPair],
   [["query", "key"], readPair],
   [["sample", "kind", "layer", "head", "selected", "isOpen"], () => live && showWeight()],
+  [["sample", "position", "kind", "layer", "head"], () => live && showFlow()],
 ];
 
 /**

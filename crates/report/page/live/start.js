@@ -12,6 +12,7 @@ async function startLive() {
   startGenerate();
   startIntervene();
   startWeight();
+  startFlow();
   startAddress();
   startTour();
   refusalViews.push(markRefused);

@@ -11,6 +11,11 @@ class FeedForward {
 
   /** Maps `[time, d_model]` to the same shape. */
   forward(input, time) {
+    return this.down.forward(this.hidden(input, time), time);
+  }
+
+  /** Computes the activations of the neurons, `[time, d_inner]`. */
+  hidden(input, time) {
     const inner = this.up.forward(input, time);
     const width = this.down.inputs;
     const active = this.isGated ? new Float64Array(time * width) : inner;
@@ -22,7 +27,7 @@ class FeedForward {
         active[at] = this.activation(gate) * (this.isGated ? inner[2 * position * width + width + k] : 1);
       }
     }
-    return this.down.forward(active, time);
+    return active;
   }
 }
 

@@ -16,6 +16,7 @@ function work(engine) {
     load: ([description, bytes]) => { model = new (engine().Model)(description, bytes); return null; },
     forward: ([tokens, options]) => model.forward(tokens, options),
     trace: ([tokens, options, cell]) => model.trace(tokens, options, cell),
+    stream: ([tokens, options, position, target]) => model.stream(tokens, options, position, target),
     begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.next(); },
     append: ([id]) => writer.append(id),
   };
@@ -68,6 +69,11 @@ onmessage = ({ data: [number, name, given] }) => {
   /** Computes one attention weight step by step; see `traceWeight`. */
   trace(tokens, options, cell) {
     return this.ask("trace", [tokens, options, cell]);
+  }
+
+  /** Decomposes the residual stream at a position; see `traceStream`. */
+  stream(tokens, options, position, target) {
+    return this.ask("stream", [tokens, options, position, target]);
   }
 
   /** Reads a prompt, which `append` continues; returns the logits of the next token. */

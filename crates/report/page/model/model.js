@@ -196,6 +196,11 @@ class Model {
     return traceWeight(this, tokens, options, cell);
   }
 
+  /** Decomposes the residual stream at a position; see `traceStream`. */
+  stream(tokens, options, position, target) {
+    return traceStream(this, tokens, options, position, target);
+  }
+
   /** Starts generation from a prompt; see `Writer`. */
   write(tokens, { source = null, interventions = null } = {}) {
     return new Writer(this, tokens, this.begin(source, interventions, null));

@@ -81,7 +81,7 @@ pub struct LiveModel {
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
 /// The scripts of the page in loading order: later scripts use earlier ones.
-const SCRIPTS: [&str; 24] = [
+const SCRIPTS: [&str; 25] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
@@ -101,6 +101,7 @@ const SCRIPTS: [&str; 24] = [
     include_str!("../../page/live/generate.js"),
     include_str!("../../page/live/intervene.js"),
     include_str!("../../page/live/weight.js"),
+    include_str!("../../page/live/flow.js"),
     include_str!("../../page/live/address.js"),
     include_str!("../../page/live/explain.js"),
     include_str!("../../page/live/tour.js"),
@@ -109,7 +110,7 @@ const SCRIPTS: [&str; 24] = [
 ];
 
 /// The scripts of the page's worker in loading order.
-const ENGINE: [&str; 8] = [
+const ENGINE: [&str; 9] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),
     include_str!("../../page/model/position.js"),
@@ -118,6 +119,7 @@ const ENGINE: [&str; 8] = [
     include_str!("../../page/model/feed_forward.js"),
     include_str!("../../page/model/model.js"),
     include_str!("../../page/model/trace.js"),
+    include_str!("../../page/model/flow.js"),
 ];
 
 /// A page with data derived from it.
