@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // The page's files are plain scripts without exports; each uses the ones before it.
-const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model"].map(read).join("\n");
+const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model", "trace", "flow"].map(read).join("\n");
 const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
     return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
@@ -149,7 +149,7 @@ test("heads can be scaled, ablated or frozen", () => {
 });
 
 /** Creates a model that counts: attention adds nothing, and after token `n` of four the next one is most likely. */
-function counting({ position = "none", context = 4 } = {}) {
+function counting({ position = "none", context = 4, attention = {} } = {}) {
   const zeros = (count) => Array(count).fill(0);
   const one = [1, 0, 0, 0], rows = [0, 1, 2, 3].map((shift) => one.map((_, at) => one[(at - shift + 4) % 4]));
   const tensors = {
@@ -158,6 +158,7 @@ function counting({ position = "none", context = 4 } = {}) {
     "blocks.0.feed_forward.down.weight": [[1, 4], zeros(4)], "blocks.0.attention_norm.gamma": [[4], [1, 1, 1, 1]],
     "blocks.0.feed_forward_norm.gamma": [[4], [1, 1, 1, 1]], "head.weight": [[4, 4], rows.map((_, at) => rows[(at + 1) % 4]).flat()],
     "position.weight": [[context, 4], zeros(4 * context)],
+    ...attention,
   };
   const config = { architecture: "decoder", layers: 1, heads: 1, key_value_heads: 1, d_head: 4, norm: "pre", norm_kind: "rms", norm_epsilon: 1e-5, activation: "relu", embedding_scale: 1, softcap: 0, position };
   const all = Object.entries(tensors);
@@ -165,6 +166,41 @@ function counting({ position = "none", context = 4 } = {}) {
   return new Model({ config, sizes: { vocab: 4, context }, tensors: all.map(([name, [shape]]) => ({ name, shape })), precision: "f32" }, bytes);
 }
 const argmax = (logits) => logits.indexOf(Math.max(...logits));
+
+/** Creates the counting model with a head that attends to token `n` with a weight in proportion to `2^n`, and copies `n`. */
+function doubling() {
+  // The norm makes each embedding 2; scores are divided by 2.
+  const projection = [0, 1, 2, 3].flatMap((n) => [1, 0, 0, 0, 2 * n * Math.log(2), 0, 0, 0, n, 0, 0, 0].map((number) => number / 2));
+  const identity = [0, 1, 2, 3].flatMap((row) => [0, 1, 2, 3].map((column) => Number(row === column)));
+  return counting({ attention: { "blocks.0.attention.qkv.weight": [[4, 12], projection], "blocks.0.attention.output.weight": [[4, 4], identity] } });
+}
+
+test("a weight is computed step by step", () => {
+  const cell = { kind: "decoder", layer: 0, head: 0, query: 2, key: 1 };
+  const traced = doubling().trace([0, 1, 2, 3], {}, cell);
+  close([...traced.query, ...traced.key], [1, 0, 0, 0, 2 * Math.log(2), 0, 0, 0], 3);
+  close([...traced.products, traced.score, traced.bias], [2 * Math.log(2), 0, 0, 0, Math.log(2), 0], 3);
+  close([...traced.weights, traced.weight], [1 / 7, 2 / 7, 4 / 7, 0, 2 / 7], 3);
+  close([...traced.value, ...traced.output], [1, 0, 0, 0, 10 / 7, 0, 0, 0], 3);
+  assert.deepEqual(traced.visible, [0, 3]);
+  const head = { kind: "decoder", layer: 0, head: 0 };
+  const halved = doubling().trace([0, 1, 2], { interventions: { heads: [{ ...head, strength: 0.5, positions: null }], frozen: [] } }, cell);
+  close(halved.output, [5 / 7, 0, 0, 0], 3);
+  const weights = Float32Array.of(1, 0, 0, 0, 1, 0, 0, 1, 0);
+  const frozen = doubling().trace([0, 1, 2], { interventions: { heads: [], frozen: [{ ...head, weights, keys: 3 }] } }, cell);
+  close([frozen.weight, frozen.output[0], frozen.score], [1, 1, Math.log(2)], 3);
+});
+
+test("the shares of a logit add up to it", () => {
+  const { parts, stages, logit, target } = doubling().stream([0, 1, 2], {}, 2, 3);
+  assert.deepEqual(parts.map(({ kind }) => kind), ["embedding", "decoder", "feed_forward", "biases"]);
+  close(parts.map(({ length }) => length), [1, 10 / 7, 0, 0], 3);
+  // The stream is (10/7, 0, 1, 0), and token 3 reads its third number; there is no final norm.
+  close([parts[0].logit, parts[1].logit, logit], [0.75, -10 / 28, 0.75 - 10 / 28], 3);
+  assert.equal(target, 3);
+  const share = (stream) => { const all = stream.map(Math.exp); return all[1] / all.reduce((sum, number) => sum + number, 0); };
+  close(stages.map(({ probability }) => probability), [share([0, 1, 0, 0]), share([10 / 7, 1, 0, 0])], 3);
+});
 
 test("generation continues beyond the context", () => {
   const model = counting();

@@ -168,7 +168,7 @@ function markRefused() {
   if (isRefused) at("input-loss").dataset.loss = "";
   const isStale = isRefused && state.sample === TYPED_SAMPLE;
   for (const note of document.querySelectorAll(".stale-note")) note.toggleAttribute("hidden", !isStale);
-  for (const id of ["explorer", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
+  for (const id of ["explorer", "weight", "flow", "pair", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
 
 /** Returns the probabilities of the tokens at each position, `[time][vocab]`. */
