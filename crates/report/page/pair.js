@@ -109,12 +109,17 @@ function keepInput() {
   data.readings[keptSample] = { ...data.readings[TYPED_SAMPLE], sequence: `kept input: ${data.readings[TYPED_SAMPLE].inputs.slice(0, 8).map((token) => short(token)).join(" ")} …` };
   data.maps[keptSample] = data.maps[TYPED_SAMPLE];
   for (const { kind } of data.maps[TYPED_SAMPLE]) unpacked.set(`${keptSample} ${kind}`, { ...maps(TYPED_SAMPLE, kind), weightBefore: null });
-  other.sample = keptSample;
+  Object.assign(other, { layer: null, head: null, sample: keptSample });
   drawPair();
 }
 
 function startPair() {
-  at("pair").addEventListener("toggle", drawPair);
+  at("pair").addEventListener("toggle", () => {
+    const isUnset = Object.values(other).every((part) => part === null);
+    // Start with two different heads.
+    if (isUnset) Object.assign(other, allHeads.find(({ layer, head }) => layer !== state.layer || head !== state.head));
+    drawPair();
+  });
   at("other-head").addEventListener("change", (event) => {
     const [layer, head] = event.target.value.split(" ").map((text) => (text === "" ? null : Number(text)));
     Object.assign(other, { layer, head });
