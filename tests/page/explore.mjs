@@ -223,6 +223,8 @@ async function exploreComparisons() {
   }
   await press(radio("view", "matrix"));
   await press("#pair > summary");
+  // The maps are drawn after the list of heads is filled.
+  for (let i = 0; i < 100 && !(await value(`Boolean(document.querySelector("#pair-maps canvas"))`)); i++) await new Promise((done) => setTimeout(done, 20));
   await choose("other-head", "0 0");
   await value(`document.getElementById("matrix").focus()`);
   for (const move_ of ["ArrowDown", "ArrowDown", "ArrowRight"]) await key(move_);
