@@ -106,6 +106,16 @@ pub struct HookSite {
     pub point: HookPoint,
 }
 
+/// The outputs of heads, or of a feed-forward layer, that hooks replace before they are computed.
+#[derive(Debug, Clone)]
+pub struct ReplacedOutput<B: Backend> {
+    /// 1 for each computed output and 0 for each replaced one, `[batch, heads]` or `[1, heads]`; `None` if all are
+    /// replaced. A feed-forward layer counts as a single head.
+    pub computed: Option<Tensor<B, 2>>,
+    /// The sum of the replacements over the heads, in a shape that broadcasts to `[batch, time, d_model]`.
+    pub sum: Tensor<B, 3>,
+}
+
 /// Reads or replaces activations. The default methods change nothing.
 pub trait Hooks<B: Backend> {
     /// Returns true if [`hook`](Self::hook) or [`hook_heads`](Self::hook_heads) should be called with the activation at
@@ -131,6 +141,14 @@ pub trait Hooks<B: Backend> {
     fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
         let _ = site;
         activation
+    }
+
+    /// Returns replacements for outputs of attention heads or of a feed-forward layer, or `None` to compute all. `site` is
+    /// an [`AttentionPoint::Output`] or [`HookPoint::FeedForwardOutput`] that the hooks do not [want](Self::wants), and
+    /// `dims` are batch, heads and time. The layer then stays fused, unlike with [`hook_heads`](Self::hook_heads).
+    fn replaced_output(&mut self, site: HookSite, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
+        let _ = (site, dims);
+        None
     }
 
     /// Returns a replacement for `residual`, for a single reader, or `None` to keep it: path patching (Wang et al.,
@@ -192,6 +210,12 @@ impl<'a, B: Backend> BlockHooks<'a, B> {
     pub fn apply_heads(&mut self, point: HookPoint, activation: Tensor<B, 4>) -> Tensor<B, 4> {
         let site = self.site(point);
         if self.hooks.wants(site) { self.hooks.hook_heads(site, activation) } else { activation }
+    }
+
+    /// Returns replacements for the outputs at `point`, unless the hooks want them; see [`Hooks::replaced_output`].
+    pub fn replaced_output(&mut self, point: HookPoint, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
+        let site = self.site(point);
+        if self.hooks.wants(site) { None } else { self.hooks.replaced_output(site, dims) }
     }
 
     /// Returns a replacement for `residual`, for a single reader; see [`Hooks::input`].

@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `pass` | a forward pass that records and replaces activations, used for all interventions |
+//! | `replaced` | the outputs that a pass replaces before they are computed |
 //! | `lens` | the logit lens after each block, and direct logit attribution |
 //! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
 //! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
@@ -44,6 +45,7 @@ mod paths;
 mod question;
 mod random;
 mod repeat;
+mod replaced;
 mod score_parts;
 mod search;
 mod sentences;

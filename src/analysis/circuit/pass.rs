@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use burn::tensor::{Tensor, backend::Backend};
 
+use super::replaced::replaced_output;
 use crate::analysis::interventions::ResidualWriter;
 use crate::attention::Memory;
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, Stack};
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput, Stack};
 use crate::model::{Decoder, Inputs, Model, NormPlacement};
 use crate::{Error, Result};
 
@@ -161,6 +162,11 @@ impl Site {
         }
     }
 
+    /// Returns true for the output of a head or of a feed-forward layer.
+    fn is_component(self) -> bool {
+        matches!(self, Site::Head(..) | Site::Cross(..) | Site::FeedForward(_))
+    }
+
     /// Returns the site of a reader of the residual stream.
     fn of_reader(reader: HookSite, head: usize) -> Option<Self> {
         match reader.point {
@@ -250,9 +256,18 @@ impl<'a, B: Backend> PassRecorder<'a, B> {
 impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
         let is_at = |replaced: &Site| Site::of(site, replaced.head()) == Some(*replaced);
-        self.keep.contains(site)
-            || self.interventions.replaced.keys().any(is_at)
+        let is_output = Site::of(site, 0).is_some_and(Site::is_component);
+        if self.keep.contains(site) || is_output {
+            return self.keep.contains(site);
+        }
+        self.interventions.replaced.keys().any(is_at)
             || self.variants.iter().any(|variant| variant.iter().any(|(replaced, _)| is_at(replaced)))
+    }
+
+    fn replaced_output(&mut self, site: HookSite, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
+        let [rows, heads, time] = dims;
+        let sites: Vec<Site> = (0..heads).filter_map(|head| Site::of(site, head)).collect();
+        replaced_output(&self.interventions.replaced, self.variants, &sites, [rows, time])
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {

@@ -47,6 +47,23 @@ impl<'a, B: Backend> AttentionHooks<'a, B> {
         self.block.apply_heads((self.point)(point), activation)
     }
 
+    /// Returns the output of the layer, added to the `residual`, if hooks replace the outputs of all heads and want no other
+    /// activation of the layer.
+    pub(super) fn all_replaced(
+        &mut self,
+        [batch, time]: [usize; 2],
+        heads: usize,
+        (output, residual): (&Linear<B>, Option<&Tensor<B, 3>>),
+    ) -> Option<Tensor<B, 3>> {
+        use AttentionPoint::{Key, Output, Pattern, Query, Scores, Value};
+        if self.wants(&[Query, Key, Value, Scores, Pattern]) {
+            return None;
+        }
+        let replaced = self.block.replaced_output((self.point)(Output), [batch, heads, time])?;
+        let residual = residual.filter(|_| replaced.computed.is_none())?;
+        Some(with_bias(residual.clone() + replaced.sum, output))
+    }
+
     /// Recomputes the projection of each head whose input a hook replaced, then passes the result through the hooks.
     /// `project` computes the projection of all heads from an input.
     ///
@@ -98,28 +115,58 @@ pub(super) fn attend<B: Backend>(
     hooks: &mut AttentionHooks<'_, B>,
 ) -> Tensor<B, 3> {
     use AttentionPoint::{Output, Pattern, Scores};
-    let heads = options.heads;
-    if !hooks.wants(&[Scores, Pattern, Output]) {
-        let context = ops::attention(projections, options); // [batch, query_time, heads * d_head]
-        return ops::linear_residual(output, dropout, context, residual);
+    let (heads, [batch, time], [d_inner, d_model]) =
+        (options.heads, projections.query_dims(), output.weight.dims());
+    let mut computed = None;
+    let mut residual = residual;
+    if let Some(replaced) = hooks.block.replaced_output((hooks.point)(Output), [batch, heads, time]) {
+        let sum = match residual {
+            Some(residual) => residual + replaced.sum,
+            None => replaced.sum.expand([batch, time, d_model]),
+        };
+        let Some(some) = replaced.computed else { return with_bias(sum, output) };
+        (computed, residual) = (Some(some), Some(sum));
     }
-    let mut hook = |point, activation| hooks.apply(point, activation);
-    let steps = ops::AttentionSteps::new(projections, options);
-    let scores = hook(Scores, steps.scores());
-    let pattern = hook(Pattern, steps.pattern(scores)); // [batch, heads, query_time, key_time]
-    let context = steps.context(pattern); // [batch, heads, query_time, d_head]
-    if !hooks.wants(&[Output]) {
-        return ops::linear_residual(output, dropout, merge_heads(context), residual);
+    let mut context = match hooks.wants(&[Scores, Pattern, Output]) {
+        false => ops::attention(projections, options), // [batch, query_time, heads * d_head]
+        true => {
+            let steps = ops::AttentionSteps::new(projections, options);
+            let scores = hooks.apply(Scores, steps.scores());
+            let pattern = hooks.apply(Pattern, steps.pattern(scores)); // [batch, heads, query_time, key_time]
+            let context = steps.context(pattern); // [batch, heads, query_time, d_head]
+            if hooks.wants(&[Output]) {
+                return sum_of_heads(context, (output, dropout), residual, hooks);
+            }
+            merge_heads(context)
+        }
+    };
+    if let Some(computed) = computed {
+        let [rows, _] = computed.dims();
+        let computed = computed.unsqueeze_dim::<3>(2).expand([rows, heads, d_inner / heads]);
+        context = context * computed.reshape([rows, 1, d_inner]);
     }
-    let [d_inner, d_model] = output.weight.dims();
-    let weight = output.weight.val().reshape([1, heads, d_inner / heads, d_model]);
-    let outputs = hooks.apply(Output, context.matmul(weight)); // [batch, heads, query_time, d_model]
-    let sum = outputs.sum_dim(1).squeeze_dim::<3>(1);
-    let sum = match &output.bias {
+    ops::linear_residual(output, dropout, context, residual)
+}
+
+/// Adds the bias of the `output` projection.
+fn with_bias<B: Backend>(sum: Tensor<B, 3>, output: &Linear<B>) -> Tensor<B, 3> {
+    match &output.bias {
         Some(bias) => sum + bias.val().unsqueeze(),
         None => sum,
-    };
-    let sum = ops::dropout(dropout, sum);
+    }
+}
+
+/// Computes the output of each head, passes them through the hooks, and adds them up.
+fn sum_of_heads<B: Backend>(
+    context: Tensor<B, 4>,
+    (output, dropout): (&Linear<B>, &Dropout),
+    residual: Option<Tensor<B, 3>>,
+    hooks: &mut AttentionHooks<'_, B>,
+) -> Tensor<B, 3> {
+    let ([_, heads, _, d_head], [_, d_model]) = (context.dims(), output.weight.dims());
+    let weight = output.weight.val().reshape([1, heads, d_head, d_model]);
+    let outputs = hooks.apply(AttentionPoint::Output, context.matmul(weight)); // [batch, heads, query_time, d_model]
+    let sum = ops::dropout(dropout, with_bias(outputs.sum_dim(1).squeeze_dim(1), output));
     match residual {
         Some(residual) => residual + sum,
         None => sum,

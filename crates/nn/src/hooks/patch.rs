@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-use super::{AttentionPoint, HookPoint, HookSite, Hooks};
+use super::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput};
 
 /// Recorded activations that replace those at some positions of a sequence. The default patch replaces nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -91,6 +91,10 @@ impl<B: Backend> Hooks<B> for PatchedHooks<'_, B> {
     fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
         let activation = self.replaced(site, activation);
         if self.inner.wants(site) { self.inner.hook_heads(site, activation) } else { activation }
+    }
+
+    fn replaced_output(&mut self, site: HookSite, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
+        self.inner.replaced_output(site, dims)
     }
 
     fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {

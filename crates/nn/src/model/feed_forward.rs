@@ -10,7 +10,7 @@ use super::config::ModelConfig;
 use crate::Result;
 use crate::attention::{check_residual, check_width};
 use crate::display::display_line;
-use crate::hooks::{BlockHooks, HookPoint};
+use crate::hooks::{BlockHooks, HookPoint, ReplacedOutput};
 use crate::ops::{self, Activation};
 use crate::role::{self, ParamRole, ParamRoles};
 
@@ -80,6 +80,16 @@ impl<B: Backend> FeedForward<B> {
         let fused = |input, residual| {
             ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual)
         };
+        let [batch, time, _] = input.dims();
+        if let Some(ReplacedOutput { computed, sum }) =
+            hooks.replaced_output(FeedForwardOutput, [batch, 1, time])
+        {
+            let replaced = residual + sum;
+            return Ok(match computed {
+                Some(computed) => fused(input, replaced.zeros_like()) * computed.unsqueeze_dim(2) + replaced,
+                None => replaced,
+            });
+        }
         let output = match [FeedForwardHidden, FeedForwardOutput].map(|point| hooks.wants(point)) {
             [false, false] => return Ok(fused(input, residual)),
             [false, true] => fused(input, residual.zeros_like()),

@@ -228,6 +228,12 @@ impl<B: Backend> MultiHeadAttention<B> {
         mask.check(batch, time, key_time)?;
         position.check(self.heads, self.d_head, time, key_time)?;
 
+        if cache.is_none()
+            && let Some(output) =
+                hooks.all_replaced([batch, time], self.heads, (&self.output, residual.as_ref()))
+        {
+            return Ok(output);
+        }
         let mut options = self.options(mask.clone(), position.clone());
         let mut projections = self.project(input);
         if !hooks.inputs.is_empty() || hooks.wants(&READERS) {

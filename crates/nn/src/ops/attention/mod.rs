@@ -90,6 +90,13 @@ pub enum Projections<B: Backend> {
 }
 
 impl<B: Backend> Projections<B> {
+    /// Returns the batch size and the number of queries.
+    pub fn query_dims(&self) -> [usize; 2] {
+        let (Self::Packed(query) | Self::Separate([query, _, _])) = self;
+        let [batch, query_time, _] = query.dims();
+        [batch, query_time]
+    }
+
     /// Splits the projections into queries, keys and values; see [`Projections::Separate`].
     pub fn split(self, options: &AttentionOptions<B>) -> [Tensor<B, 3>; 3] {
         let packed = match self {
