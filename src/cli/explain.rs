@@ -17,8 +17,8 @@ use super::signals;
 use crate::analysis::Sample;
 use crate::analysis::circuit::{
     ContextSource, Explanation, ExplanationContext, ExplanationStage, NeuronSearch, Question, QuestionPrompt,
-    Watch, affordable_samples, check_memory, context_samples, explain, explainable, repeated_sequences,
-    tuned_lens_skip_reason, unigram,
+    Unwatched, Watch, affordable_samples, check_memory, context_samples, explain, explainable,
+    repeated_sequences, tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
@@ -342,7 +342,8 @@ impl Job for Explain<'_> {
             true => found.without_neurons(),
             false => {
                 let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
-                let search = NeuronSearch { count: options.neurons, contexts: &contexts, source };
+                let watch = watch.unwrap_or(&Unwatched);
+                let search = NeuronSearch { count: options.neurons, contexts: &contexts, source, watch };
                 found.with_neurons(&model, (&samples, &question), search, &device)?
             }
         };

@@ -21,8 +21,10 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
     let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.basis.inputs), texts(&found.basis.next));
     let circuit = found.gain.no_circuit.is_none().then(|| circuit(found).picture(run));
     let patching = found.views.patching.as_ref().map(|found| patching(found, vocabulary).picture(run));
-    let matrices = [lens(run, found, &next), attribution(run, found, &inputs)];
-    circuit.into_iter().chain(matrices).chain(patching).collect()
+    // The lens is missing if the search ended early.
+    let lens = (!found.views.lens.loss.is_empty()).then(|| lens(run, found, &next));
+    let attribution = attribution(run, found, &inputs);
+    circuit.into_iter().chain(lens).chain([attribution]).chain(patching).collect()
 }
 
 fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {

@@ -6,48 +6,67 @@
 //! sequence and those of the corrupted one (without one: their mean), because it vanishes where the model is certain.
 //! All reported numbers come from ablations.
 
+use std::collections::HashMap;
+
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::bench::{Bench, select_positions};
-use super::pass::Site;
+use super::pass::{Activations, Interventions, Site, run};
 use super::question::Quantity;
+use super::replaced::replaced_output;
 use super::variants::batched_variants;
 use crate::Result;
 use crate::analysis::view::floats;
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks};
+use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput};
 use crate::model::{Decoder, Inputs};
 use crate::ops;
 
 /// The number of embeddings over which gradients are averaged, as in Hanna et al. (2024).
 pub(super) const STEPS: usize = 5;
-/// The number of embeddings for estimates that only order the further steps of a search.
+/// The number of embeddings for estimates that only select a component.
 const ROUGH_STEPS: usize = 2;
 
-/// Returns an estimate of the change of the mean quantity when each component outside `ablated` is ablated too. The
-/// bench's model has no encoder.
+/// Returns an estimate of the change of the mean quantity when each component is ablated. The bench's model has no encoder.
 ///
 /// # Errors
 /// Same as [`run`](super::run).
-pub(super) fn estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
-    estimates_at(bench, ablated, &shares::<STEPS>())
+pub(super) fn estimates<B: Backend>(bench: &Bench<B>) -> Result<Vec<(Site, f64)>> {
+    estimates_at(bench, (&bench.full, &[]), &shares::<STEPS>())
+}
+
+/// Returns estimates for each component outside `ablated` when it is ablated too, in the model with these ablated. They are
+/// accurate for small changes, so that they order the further steps of a search.
+///
+/// # Errors
+/// Same as [`run`](super::run).
+pub(super) fn local_estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
+    let interventions = bench.ablation(ablated).into_iter();
+    let interventions = interventions.fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
+    let pass = run(bench.model, bench.batch.inputs.clone(), &[], &interventions)?;
+    estimates_at(bench, (&pass, ablated), &[0.0])
 }
 
 /// Returns cheaper [`estimates`], over fewer embeddings.
 ///
 /// # Errors
 /// Same as [`run`](super::run).
-pub(super) fn rough_estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
-    estimates_at(bench, ablated, &shares::<ROUGH_STEPS>())
+pub(super) fn rough_estimates<B: Backend>(bench: &Bench<B>) -> Result<Vec<(Site, f64)>> {
+    estimates_at(bench, (&bench.full, &[]), &shares::<ROUGH_STEPS>())
 }
 
-/// Returns the estimates from the gradients at the given shares of the way from the sequence's embeddings to the others.
-fn estimates_at<B: Backend>(bench: &Bench<B>, ablated: &[Site], shares: &[f64]) -> Result<Vec<(Site, f64)>> {
+/// Returns the estimates for a pass with components ablated, from the gradients at the given shares of the way from the
+/// sequence's embeddings to the others.
+fn estimates_at<B: Backend>(
+    bench: &Bench<B>,
+    (pass, ablated): (&Activations<B>, &[Site]),
+    shares: &[f64],
+) -> Result<Vec<(Site, f64)>> {
     let gradients = Gradients::new(bench, ablated, shares, Probed::Outputs)?;
     let estimate = |(site, replacement): &(Site, Tensor<B, 3>)| {
         let gradient = gradients.at(*site)?;
-        let change = replacement.clone() - bench.full.at(*site);
+        let change = replacement.clone() - pass.at(*site);
         Some((*site, f64::from(floats((gradient * change).sum())[0])))
     };
     let others = bench.replacements.iter().filter(|(site, _)| !ablated.contains(site));
@@ -91,6 +110,13 @@ impl<B: Backend> Gradients<B> {
         let size = if bench.batch.inputs.documents.is_some() { 1 } else { batched_variants(rows, time) };
         let mut by_hook = Vec::<(HookSite, Tensor<B, 4>)>::new();
         for shares_of_pass in shares.chunks(size) {
+            let ablated = ablated.iter().map(|&site| {
+                let new = bench.replacement(site);
+                let is_per_sequence = new.dims()[0] > 1;
+                let new = if is_per_sequence { new.repeat_dim(0, shares_of_pass.len()) } else { new };
+                (site, Tensor::from_inner(new))
+            });
+            let ablated = ablated.collect();
             let mut probe = Probe { bench, ablated, shares: shares_of_pass, probed, zeros: Vec::new() };
             let inputs = &bench.batch.inputs;
             let tokens = Tensor::from_inner(inputs.tokens.clone()).repeat_dim(0, shares_of_pass.len());
@@ -113,17 +139,20 @@ impl<B: Backend> Gradients<B> {
 
     /// Returns the gradient at a site, `[batch, time, ..]`; `None` if there is none.
     pub fn at(&self, site: Site) -> Option<Tensor<B, 3>> {
-        let (head, heads) = self.by_hook.iter().find_map(|(hook, heads)| {
-            let [_, count, ..] = heads.dims();
-            Some(((0..count).find(|&head| Site::of(*hook, head) == Some(site))?, heads))
-        })?;
-        Some(heads.clone().narrow(1, head, 1).squeeze_dim(1))
+        let heads = self.all_heads(site)?.clone();
+        let [_, count, ..] = heads.dims();
+        Some(heads.narrow(1, if count > 1 { site.head() } else { 0 }, 1).squeeze_dim(1))
     }
 
-    /// Returns the gradients at all heads of the layer of `site`, `[batch, heads, time, ..]`; `None` if there are none.
+    /// Returns the gradients at all heads of the layer of `site`, `[batch, heads, time, ..]`; `None` if there are none. The
+    /// outputs of heads share their gradient.
     pub fn all_heads(&self, site: Site) -> Option<&Tensor<B, 4>> {
-        let found = self.by_hook.iter().find(|(hook, _)| Site::of(*hook, 0) == Some(site));
-        found.map(|(_, heads)| heads)
+        let is_at = |hook: &HookSite| match (hook.point, site) {
+            (HookPoint::ResidualMid, Site::Head(layer, _))
+            | (HookPoint::ResidualPost, Site::FeedForward(layer)) => hook.layer == layer,
+            _ => Site::of(*hook, site.head()) == Some(site),
+        };
+        self.by_hook.iter().find(|(hook, _)| is_at(hook)).map(|(_, heads)| heads)
     }
 }
 
@@ -149,30 +178,25 @@ pub(super) fn mean_quantity<B: Backend>(
 }
 
 /// Interpolates the embedding, ablates components, and adds zeros, at which gradients are taken, to the probed activations.
-/// The batch has one copy of the sequences per share.
+/// An output has the gradient of the residual stream that it is added to. The batch has one copy of the sequences per
+/// share.
 struct Probe<'a, B: Backend> {
     bench: &'a Bench<'a, B>,
-    ablated: &'a [Site],
+    ablated: HashMap<Site, Tensor<Autodiff<B>, 3>>,
     shares: &'a [f64],
     probed: Probed,
     zeros: Vec<(HookSite, Tensor<Autodiff<B>, 4>)>,
 }
 
-impl<B: Backend> Probe<'_, B> {
-    fn has_zeros(&self, point: HookPoint) -> bool {
-        use AttentionPoint::{Key, Output, Query, Value};
-        matches!(
-            (point, self.probed),
-            (HookPoint::FeedForwardOutput, _)
-                | (HookPoint::SelfAttention(Output), Probed::Outputs)
-                | (HookPoint::SelfAttention(Query | Key | Value), Probed::Readers)
-        )
-    }
-}
-
 impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
-        site.point == HookPoint::Embedding || self.has_zeros(site.point)
+        use AttentionPoint::{Key, Query, Value};
+        matches!(
+            (site.point, self.probed),
+            (HookPoint::Embedding | HookPoint::ResidualPost, _)
+                | (HookPoint::ResidualMid, Probed::Outputs)
+                | (HookPoint::SelfAttention(Query | Key | Value), Probed::Readers)
+        )
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 3> {
@@ -184,19 +208,19 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
         Tensor::from_inner(Tensor::cat(copies.collect(), 0))
     }
 
-    fn hook_heads(&mut self, site: HookSite, mut heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
-        let [batch, count, time, width] = heads.dims();
-        let is_ablated =
-            |head: &usize| Site::of(site, *head).is_some_and(|site| self.ablated.contains(&site));
-        for head in (0..count).filter(is_ablated) {
-            let Some(component) = Site::of(site, head) else { continue };
-            let new = self.bench.replacement(component).expand([batch / self.shares.len(), time, width]);
-            let new = Tensor::from_inner(new.repeat_dim(0, self.shares.len()).unsqueeze_dim(1));
-            heads = heads.slice_assign([0..batch, head..head + 1, 0..time, 0..width], new);
-        }
+    fn hook_heads(&mut self, site: HookSite, heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
         let zeros = Tensor::zeros(heads.shape(), &heads.device()).require_grad();
         self.zeros.push((site, zeros.clone()));
         heads + zeros
+    }
+
+    fn replaced_output(
+        &mut self,
+        site: HookSite,
+        [rows, heads, time]: [usize; 3],
+    ) -> Option<ReplacedOutput<Autodiff<B>>> {
+        let sites: Vec<Site> = (0..heads).filter_map(|head| Site::of(site, head)).collect();
+        replaced_output(&self.ablated, &[], &sites, [rows, time])
     }
 }
 
@@ -207,7 +231,7 @@ mod tests {
     use super::*;
     use crate::analysis::Sample;
     use crate::analysis::circuit::bench::mean;
-    use crate::analysis::circuit::{Interventions, Question, QuestionPrompt, run};
+    use crate::analysis::circuit::{Question, QuestionPrompt};
     use crate::data::Role;
     use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
@@ -301,11 +325,11 @@ mod tests {
                     .fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
                 // The activation at a site depends on the ablated components before it.
                 let pass = run(bench.model, bench.batch.inputs.clone(), &[], &replaced).unwrap();
-                let estimates = estimates_at(&bench, &ablated, &[0.0]).unwrap();
+                let estimates = estimates_at(&bench, (&pass, &ablated), &[0.0]).unwrap();
                 assert_eq!(estimates.len(), bench.replacements.len() - 2);
                 for (site, estimate) in estimates {
                     const SMALL: f32 = 1e-2;
-                    let change = (bench.replacement(site) - bench.full.at(site)) * SMALL;
+                    let change = (bench.replacement(site) - pass.at(site)) * SMALL;
                     let moved = |sign: f32| value((site, pass.at(site) + change.clone() * sign));
                     let slope = (moved(1.0) - moved(-1.0)) / (2.0 * f64::from(SMALL));
                     assert!(

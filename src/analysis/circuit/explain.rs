@@ -24,7 +24,7 @@ use super::weights::{HeadMatrices, HeadWeights, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
 use crate::data::{Role, Sequences, tasks::SequenceTask};
-use crate::model::{Decoder, Model};
+use crate::model::Model;
 use crate::{Error, Result};
 
 /// The minimum copying score of a copying head; random weights score about 0.
@@ -91,18 +91,26 @@ fn explained<B: Backend>(
     mut gain: Gain,
     context: &ExplanationContext,
 ) -> Result<Explanation> {
-    let weights = Weights::new(bench.model);
     let scores = scores(bench, samples);
-    let mut views = views(bench);
-    let mut circuit = match gain.no_circuit.is_none() {
-        true => Circuit::new(bench, samples, (&gain, &weights, &scores), context.certifies)?,
-        false => Circuit::none(&gain),
+    let found = match gain.no_circuit.is_none() {
+        true => Some(search(bench, &gain, context.certifies)?),
+        false => None,
+    };
+    let (weights, is_cut) = Weights::new(bench);
+    let weights_cut = is_cut.then_some(ExplanationStage::Weights);
+    let mut circuit = match found {
+        Some(mut found) => {
+            found.cut.extend(weights_cut);
+            Circuit::new(bench, samples, (&gain, &weights, &scores), found)?
+        }
+        None => Circuit::none(&gain, weights_cut),
     };
     if gain.no_circuit.is_none() && circuit.components.is_empty() {
         let reason = "the search ended before any component was ablated alone; allow it more time";
         gain.no_circuit = Some(reason.to_string());
     }
     let stages = &mut circuit.cut.stages;
+    let mut views = views(bench, stages);
     views.tuned_lens = tuned_lens(bench, context.train, stages)?;
     if gain.no_circuit.is_none() {
         let device = bench.full.logits.device();
@@ -133,6 +141,18 @@ fn explained<B: Backend>(
     Ok(explanation)
 }
 
+/// Searches for the circuit.
+fn search<B: Backend>(bench: &Bench<B>, gain: &Gain, certifies: bool) -> Result<Found> {
+    let (full, tolerance) = (gain.model, TOLERANCE * gain.size());
+    let mut found = bench.search(full, tolerance)?;
+    if certifies {
+        found.pruned = bench.certify(found.pruned, full, tolerance)?;
+        found.cut.extend(found.pruned.smaller_sets.is_none().then_some(ExplanationStage::Proof));
+        found.alone = bench.ablated_alone(&found.pruned, found.alone, full)?;
+    }
+    Ok(found)
+}
+
 /// Trains the tuned lens, if the training set is known and short enough. Adds to the stages that ended early.
 fn tuned_lens<B: Backend>(
     Bench { model, full, batch, watch, .. }: &Bench<B>,
@@ -150,12 +170,19 @@ fn tuned_lens<B: Backend>(
     Ok(maps.map(|maps| Lens::new(model, full, batch, &maps)))
 }
 
-/// Returns the effects of the components, without those that take time.
-fn views<B: Backend>(Bench { model, full, batch, against, .. }: &Bench<B>) -> Views {
+/// Returns the effects of the components, without those that take long. Adds to the stages that ended early.
+fn views<B: Backend>(
+    Bench { model, full, batch, against, watch, .. }: &Bench<B>,
+    cut: &mut Vec<ExplanationStage>,
+) -> Views {
+    let ends = || watch.ends(ExplanationStage::Lens);
+    let lens = Lens::until(model, full, batch, &ends);
+    let lens_after_attention = Lens::after_attention(model, full, batch, &ends);
+    cut.extend((lens.is_none() || lens_after_attention.is_none()).then_some(ExplanationStage::Lens));
     Views {
-        lens: Lens::new(model, full, batch, &[]),
+        lens: lens.unwrap_or_default(),
         tuned_lens: None,
-        lens_after_attention: Lens::after_attention(model, full, batch),
+        lens_after_attention: lens_after_attention.unwrap_or_default(),
         attribution: attribute(model, full, batch, against.as_ref()),
         patching: None,
     }
@@ -231,15 +258,23 @@ struct Weights<B: Backend> {
 }
 
 impl<B: Backend> Weights<B> {
-    fn new(model: &Decoder<B>) -> Self {
+    /// Analyses the weights. Returns true if the stage ended early; the analysis is then empty.
+    fn new(Bench { model, watch, .. }: &Bench<B>) -> (Self, bool) {
         let logits = to_embedding(model);
         let [vocab, _] = model.embedding.token.weight.dims();
         let matrices = HeadMatrices::all(model);
-        let layer_weights =
-            |heads: &Vec<HeadMatrices<B>>| heads.iter().map(|head| head.weights(&logits, vocab)).collect();
-        let heads = matrices.iter().map(layer_weights).collect();
-        let random = matrices[0][0].random_weights(&logits, vocab);
-        Self { cross: HeadMatrices::cross(model), matrices, heads, random }
+        let layer_weights = |heads: &Vec<HeadMatrices<B>>| {
+            let of_head = |head: &HeadMatrices<B>| head.weights(&logits, vocab);
+            (!watch.ends(ExplanationStage::Weights)).then(|| heads.iter().map(of_head).collect())
+        };
+        let heads: Option<Vec<Vec<HeadWeights>>> = matrices.iter().map(layer_weights).collect();
+        let (is_cut, random) = match &heads {
+            Some(_) => (false, matrices[0][0].random_weights(&logits, vocab)),
+            None => (true, HeadWeights::default()),
+        };
+        let unknown = || matrices.iter().map(|heads| vec![HeadWeights::default(); heads.len()]).collect();
+        let heads = heads.unwrap_or_else(unknown);
+        (Self { cross: HeadMatrices::cross(model), matrices, heads, random }, is_cut)
     }
 }
 
@@ -259,7 +294,7 @@ struct Circuit {
 
 impl Circuit {
     /// Returns the circuit without components.
-    fn none(gain: &Gain) -> Self {
+    fn none(gain: &Gain, cut: Option<ExplanationStage>) -> Self {
         let (value, complement) = (gain.all_ablated, gain.model);
         Self {
             components: Vec::new(),
@@ -268,7 +303,7 @@ impl Circuit {
             value,
             complement,
             smaller_sets: None,
-            cut: Cut::default(),
+            cut: Cut { stages: cut.into_iter().collect(), unconfirmed: 0 },
         }
     }
 
@@ -276,15 +311,9 @@ impl Circuit {
         bench: &Bench<B>,
         samples: &[Sample],
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
-        certifies: bool,
+        Found { alone, pruned, estimates, cut: mut stages }: Found,
     ) -> Result<Self> {
-        let (full, size) = (gain.model, (gain.baseline - gain.model).abs());
-        let Found { mut alone, mut pruned, cut: mut stages } = bench.search(full, TOLERANCE * size)?;
-        if certifies {
-            pruned = bench.certify(pruned, full, TOLERANCE * size)?;
-            stages.extend(pruned.smaller_sets.is_none().then_some(ExplanationStage::Proof));
-            alone = bench.ablated_alone(&pruned, alone, full)?;
-        }
+        let (full, size) = (gain.model, gain.size());
         let Pruned { kept, value, smaller_sets } = pruned;
         let full_values = bench.values(&bench.full);
         let groups = groups(samples, bench.quantity);
@@ -294,7 +323,8 @@ impl Circuit {
             let interval = interval(&changes.collect::<Vec<_>>(), &groups);
             let (layer, cross, head, kinds) = identified(bench, samples, (weights, scores), alone.site);
             let (feed_forward, ablated) = (head.is_none(), alone.mean());
-            Some(Component { layer, head, cross, feed_forward, kinds, ablated, interval, without })
+            let estimated = estimates.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
+            Some(Component { layer, head, cross, feed_forward, kinds, estimated, ablated, interval, without })
         };
         // The most important component comes first.
         let components: Vec<Component> = alone.iter().rev().filter_map(component).collect();

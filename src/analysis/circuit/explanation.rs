@@ -28,6 +28,10 @@ pub struct Component {
     pub feed_forward: bool,
     /// The known kinds of the head; empty for a feed-forward layer.
     pub kinds: Vec<HeadKind>,
+    /// The change of the quantity when only this component is ablated, as gradients estimate it; `None` for a model with
+    /// few components, which are all ablated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated: Option<f64>,
     /// The quantity of the full model with only this component ablated.
     pub ablated: f64,
     /// The 95 % interval of the change that the ablation causes, over sequences or targets; `None` for a single one.
@@ -62,6 +66,10 @@ pub struct Edge {
     /// The composition score of random weights of the same shapes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random: Option<f64>,
+    /// The change of the quantity when only this connection is ablated, as gradients estimate it; `None` for a circuit with
+    /// few components, between which all connections are ablated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated: Option<f64>,
     /// The quantity of the full model with only this connection ablated: the receiver's input is computed with the
     /// sender ablated.
     pub ablated: f64,
@@ -274,11 +282,6 @@ impl Explanation {
     /// Returns the number of components of the circuit, including those that were not ablated alone.
     pub fn circuit_components(&self) -> usize {
         self.components.len() + self.cut.as_ref().map_or(0, |cut| cut.unconfirmed)
-    }
-
-    /// Records that a stage ended early.
-    pub(super) fn cut(&mut self, stage: ExplanationStage) {
-        self.cut.get_or_insert_default().stages.push(stage);
     }
 
     /// Returns the number of heads and feed-forward layers of the model.

@@ -141,6 +141,11 @@ impl Gain {
 }
 
 impl Gain {
+    /// Returns the difference between the model and its baseline.
+    pub fn size(&self) -> f64 {
+        (self.baseline - self.model).abs()
+    }
+
     /// Returns samples in which only the targets count that are predicted better than by the unigram baseline, by at
     /// least the standard error of that gain over the targets.
     pub fn select(&self, samples: &[Sample]) -> Vec<Sample> {

@@ -12,7 +12,7 @@
 //!
 //! A layer norm also subtracts the mean of each component's output. A softcap is applied after this sum.
 
-use burn::tensor::{Int, Tensor, activation::softmax, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
@@ -54,55 +54,83 @@ impl Lens {
             Some(map) => map.translate(pass.at(site)),
             None => pass.at(site),
         };
-        Self::of_streams(model, residual_streams(model).enumerate().map(translate), batch)
+        let streams = residual_streams(model).enumerate().map(translate);
+        Self::of_streams(model, streams, batch, &|| false).expect("the lens does not end early")
     }
 
-    /// Applies the lens to the residual stream after the attention of each block, before its feed-forward layer.
+    /// Applies the lens to the residual streams of a pass over `batch`. Returns `None` if it `ends` early.
+    pub(super) fn until<B: Backend>(
+        model: &Decoder<B>,
+        pass: &Activations<B>,
+        batch: &DeviceBatch<B>,
+        ends: &dyn Fn() -> bool,
+    ) -> Option<Self> {
+        Self::of_streams(model, residual_streams(model).map(|site| pass.at(site)), batch, ends)
+    }
+
+    /// Applies the lens to the residual stream after the attention of each block, before its feed-forward layer. Returns
+    /// `None` if it `ends` early.
     pub(super) fn after_attention<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
         batch: &DeviceBatch<B>,
-    ) -> Self {
-        let ends = residual_streams(model).skip(1).enumerate();
-        let streams = ends.map(|(layer, end)| pass.at(end) - pass.at(Site::FeedForward(layer)));
-        Self::of_streams(model, streams, batch)
+        ends: &dyn Fn() -> bool,
+    ) -> Option<Self> {
+        let after_blocks = residual_streams(model).skip(1).enumerate();
+        let streams = after_blocks.map(|(layer, end)| pass.at(end) - pass.at(Site::FeedForward(layer)));
+        Self::of_streams(model, streams, batch, ends)
     }
 
     fn of_streams<B: Backend>(
         model: &Decoder<B>,
         streams: impl Iterator<Item = Tensor<B, 3>>,
         batch: &DeviceBatch<B>,
-    ) -> Self {
+        ends: &dyn Fn() -> bool,
+    ) -> Option<Self> {
         let mut lens = Self::default();
-        let targets = batch.targets.clone().narrow(0, 0, 1).squeeze_dim::<1>(0);
+        let targets = batch.targets.clone().narrow(0, 0, 1).into_data();
+        let targets: Vec<usize> = targets.iter::<i64>().map(|token| token as usize).collect();
         for stream in streams {
+            if ends() {
+                return None;
+            }
             let logits = model.logits(stream);
-            let first = logits.clone().narrow(0, 0, 1).squeeze_dim::<2>(0); // [time, vocab]
-            let target_logits = first.clone().gather(1, targets.clone().unsqueeze_dim(1));
-            let rank = first.clone().greater_equal(target_logits).int().sum_dim(1);
-            let probabilities = softmax(first, 1);
-            let [_, vocab] = probabilities.dims();
-            lens.top.push(floats(probabilities.clone()).chunks(vocab).map(top).collect());
-            let probability = probabilities.gather(1, targets.clone().unsqueeze_dim(1));
-            lens.probability.push(probability.into_data().iter().collect());
-            lens.rank.push(rank.into_data().iter::<i64>().map(|rank| rank as usize).collect());
+            let [_, _, vocab] = logits.dims();
+            let first = floats(logits.clone().narrow(0, 0, 1)); // [time, vocab]
+            let rows = || first.chunks(vocab).zip(&targets);
+            let normalizers: Vec<f64> = first.chunks(vocab).map(log_sum_exp).collect();
+            let rank = |(row, &target): (&[f32], &usize)| row.iter().filter(|&&it| it >= row[target]).count();
+            lens.rank.push(rows().map(rank).collect());
+            let probability = |logit: f32, normalizer: f64| (f64::from(logit) - normalizer).exp();
+            let of_targets = rows().map(|(row, &target)| row[target]).zip(&normalizers);
+            lens.probability.push(of_targets.map(|(logit, &it)| probability(logit, it)).collect());
+            let of_top = |(row, &it): (&[f32], &f64)| {
+                top(row).into_iter().map(|(token, logit)| (token, probability(logit, it))).collect()
+            };
+            lens.top.push(first.chunks(vocab).zip(&normalizers).map(of_top).collect());
             lens.loss.push(bench::loss_of(logits, batch));
         }
-        lens
+        Some(lens)
     }
 }
 
-/// Returns the most likely tokens with their probabilities; of equal ones, the first tokens.
-fn top(probabilities: &[f32]) -> Vec<(u32, f64)> {
+/// Returns the logarithm of the sum of the exponentials of logits.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    f64::from(max) + f64::from(logits.iter().map(|logit| (logit - max).exp()).sum::<f32>()).ln()
+}
+
+/// Returns the tokens with the largest logits, and these logits; of equal ones, the first tokens.
+fn top(logits: &[f32]) -> Vec<(u32, f32)> {
     let mut top: Vec<(u32, f32)> = Vec::new();
-    for (&probability, token) in probabilities.iter().zip(0..) {
-        if top.len() < TOP_TOKENS || probability > top[TOP_TOKENS - 1].1 {
-            let at = top.partition_point(|(_, other)| *other >= probability);
-            top.insert(at, (token, probability));
+    for (&logit, token) in logits.iter().zip(0..) {
+        if top.len() < TOP_TOKENS || logit > top[TOP_TOKENS - 1].1 {
+            let at = top.partition_point(|(_, other)| *other >= logit);
+            top.insert(at, (token, logit));
             top.truncate(TOP_TOKENS);
         }
     }
-    top.into_iter().map(|(token, probability)| (token, f64::from(probability))).collect()
+    top
 }
 
 /// The contribution of a component to the logits of the targets, minus its mean over the vocabulary; or to the difference
@@ -272,8 +300,9 @@ mod tests {
             model.forward_hooked(on_device.inputs.clone(), &mut middles).unwrap();
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
-            let found = Lens::after_attention(decoder, &pass, &on_device);
-            let expected = Lens::of_streams(decoder, middles.0.into_iter(), &on_device);
+            let found = Lens::after_attention(decoder, &pass, &on_device, &|| false).unwrap();
+            let streams = middles.0.into_iter();
+            let expected = Lens::of_streams(decoder, streams, &on_device, &|| false).unwrap();
             assert_eq!(found.loss.len(), 2);
             for (found, expected) in found.loss.iter().zip(expected.loss) {
                 assert!((found - expected).abs() < 1e-5, "{found} {expected}");

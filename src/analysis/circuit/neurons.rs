@@ -14,7 +14,7 @@ use super::estimates::{STEPS, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use super::pass::explainable;
 use super::question::Question;
-use super::watch::ExplanationStage;
+use super::watch::{ExplanationStage, Watch};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::view::floats;
@@ -37,7 +37,7 @@ const MAX_OPERATIONS: usize = 200_000_000_000;
 const BATCH_TOKENS: usize = 2_048;
 
 /// A search for neurons.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct NeuronSearch<'a> {
     /// The number of neurons to report.
     pub count: usize,
@@ -45,6 +45,8 @@ pub struct NeuronSearch<'a> {
     pub contexts: &'a [Sample],
     /// The origin of these sequences.
     pub source: ContextSource,
+    /// Follows the search, and may end it early.
+    pub watch: &'a dyn Watch,
 }
 
 /// Returns the sequences of a set in which contexts are searched: as many as computing time allows.
@@ -73,8 +75,12 @@ impl Explanation {
             return Ok(self);
         }
         let samples = self.explained(samples);
-        let bench = Bench::new(explainable(model)?, &samples, question, device)?;
+        let mut bench = Bench::new(explainable(model)?, &samples, question, device)?;
+        bench.watch = search.watch;
         let neurons = most_important(&bench, (&samples, question), search.count, device)?;
+        let Some(neurons) = neurons.filter(|_| !search.watch.ends(ExplanationStage::Neurons)) else {
+            return Ok(self.without_neurons());
+        };
         let contexts = if search.contexts.is_empty() { &samples } else { search.contexts };
         let neurons = with_contexts(bench.model, neurons, contexts, device)?;
         self.neurons = NeuronAnalysis { neurons, neuron_contexts: Some(search.source) };
@@ -86,19 +92,18 @@ impl Explanation {
     pub fn without_neurons(mut self) -> Self {
         if self.gain.no_circuit.is_none() {
             self.cut(ExplanationStage::Neurons);
-            self.sentences.push("The neurons are unknown, because the search ended early.".to_string());
         }
         self
     }
 }
 
-/// Returns the neurons whose ablation changes the mean quantity most, without contexts.
+/// Returns the neurons whose ablation changes the mean quantity most, without contexts; `None` if the stage ends early.
 fn most_important<B: Backend>(
     bench: &Bench<B>,
     (samples, question): (&[Sample], &Question),
     count: usize,
     device: &B::Device,
-) -> Result<Vec<Neuron>> {
+) -> Result<Option<Vec<Neuron>>> {
     let mut recorder = HiddenRecorder(Vec::new());
     stream(bench.model, bench.batch.inputs.clone(), &mut recorder)?;
     let hidden = recorder.0;
@@ -113,31 +118,38 @@ fn most_important<B: Backend>(
     };
     let changes = replacements.iter().zip(hidden).map(|(new, old)| new.clone().expand(old.shape()) - old);
     let shares = shares::<STEPS>();
-    let mut estimates = estimates_at(bench, &changes.collect::<Vec<_>>(), &shares)?;
+    let Some(mut estimates) = estimates_at(bench, &changes.collect::<Vec<_>>(), &shares)? else {
+        return Ok(None);
+    };
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
     let full = mean(&bench.values(&bench.full));
-    let neuron = |([layer, neuron], estimated): ([usize; 2], f64)| {
+    let total = estimates.len();
+    let mut neurons = Vec::new();
+    for (done, ([layer, neuron], estimated)) in estimates.into_iter().enumerate() {
+        bench.watch.report(ExplanationStage::Neurons, done, total);
+        if bench.watch.ends(ExplanationStage::Neurons) {
+            return Ok(None);
+        }
         let mut ablation = NeuronAblation { layer, neuron, replacement: &replacements[layer] };
         let last = stream(bench.model, bench.batch.inputs.clone(), &mut ablation)?;
         let ablated = mean(&bench.values_after(last).concat());
-        Ok(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() })
-    };
-    let mut neurons = estimates.into_iter().map(neuron).collect::<Result<Vec<_>>>()?;
+        neurons.push(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() });
+    }
     let change = |it: &Neuron| (it.ablated - full).abs();
     neurons.sort_by(|a, b| change(b).total_cmp(&change(a)));
     neurons.truncate(count);
-    Ok(neurons)
+    Ok(Some(neurons))
 }
 
 /// Returns layer and index of each neuron, with the estimated change of the mean quantity when its activation changes by
 /// `changes`, `[layer]` of `[batch, time, d_inner]`. The gradients are those at the given shares of the way from the
-/// sequence's embeddings to the others.
+/// sequence's embeddings to the others. `None` if the stage ends early.
 fn estimates_at<B: Backend>(
     bench: &Bench<B>,
     changes: &[Tensor<B, 3>],
     shares: &[f64],
-) -> Result<Vec<([usize; 2], f64)>> {
+) -> Result<Option<Vec<([usize; 2], f64)>>> {
     let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
     let [clean, change_of_embedding] = bench.embedding_and_change();
     let inputs = &bench.batch.inputs;
@@ -152,6 +164,9 @@ fn estimates_at<B: Backend>(
     };
     let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
     for &share in shares {
+        if bench.watch.ends(ExplanationStage::Neurons) {
+            return Ok(None);
+        }
         let embedding = clean.clone() + change_of_embedding.clone() * share;
         let mut probe = GradientProbe { embedding, zeros: Vec::new() };
         let gradients = mean_quantity(bench, &model, stream(&model, inputs.clone(), &mut probe)?).backward();
@@ -166,7 +181,7 @@ fn estimates_at<B: Backend>(
     let of_layer = |(layer, sums): (usize, Vec<f64>)| {
         sums.into_iter().enumerate().map(move |(neuron, sum)| ([layer, neuron], sum))
     };
-    Ok(sums.into_iter().enumerate().flat_map(of_layer).collect())
+    Ok(Some(sums.into_iter().enumerate().flat_map(of_layer).collect()))
 }
 
 /// Adds to each neuron the contexts in which it is most active in `samples`. Equal contexts count once.
@@ -319,7 +334,7 @@ mod tests {
         let hidden = hidden(&bench);
         let change = |old: &Tensor<B, 3>| bench.mean(old.clone()).expand(old.shape()) - old.clone();
         let changes: Vec<_> = hidden.iter().map(change).collect();
-        let estimates = estimates_at(&bench, &changes, &[0.0]).unwrap();
+        let estimates = estimates_at(&bench, &changes, &[0.0]).unwrap().unwrap();
         for [layer, neuron] in [[0, 3], [1, 7], [2, 0]] {
             let moved = |share: f64| {
                 let replacement = &(hidden[layer].clone() + changes[layer].clone() * share);
@@ -345,7 +360,7 @@ mod tests {
         }
         let (samples, question) = (std::slice::from_ref(&sample), Question::default());
         let bench = Bench::new(&model, samples, &question, &device).unwrap();
-        let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap();
+        let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap().unwrap();
         let neurons = with_contexts(&model, neurons, samples, &device).unwrap();
         assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
         assert!(neurons[1..].iter().all(|it| it.estimated == 0.0));

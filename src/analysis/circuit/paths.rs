@@ -128,22 +128,24 @@ pub(super) fn paths<B: Backend>(
         Site::Cross(layer, head) => Some(&cross_attention[layer][head]),
         _ => None,
     };
-    let edge = |(PathCandidate { from, to, input, .. }, value): (&PathCandidate<B>, Option<f64>)| {
-        let ablated = value.filter(|value| (value - full).abs() >= min_change)?;
-        let scored = matrices(from).zip(matrices(to)).zip(*input);
-        let composition = scored.map(|((from, to), input)| to.composition(from, input));
-        let [from, to] = [from.component, to.component];
-        Some(Edge {
-            from: (from.layer, from.head),
-            to: (to.layer, to.head),
-            from_cross: from.cross,
-            to_cross: to.cross,
-            input: *input,
-            composition,
-            random: composition.map(|_| random),
-            ablated,
-        })
-    };
+    let edge =
+        |(PathCandidate { from, to, input, estimate, .. }, value): (&PathCandidate<B>, Option<f64>)| {
+            let ablated = value.filter(|value| (value - full).abs() >= min_change)?;
+            let scored = matrices(from).zip(matrices(to)).zip(*input);
+            let composition = scored.map(|((from, to), input)| to.composition(from, input));
+            let [from, to] = [from.component, to.component];
+            Some(Edge {
+                from: (from.layer, from.head),
+                to: (to.layer, to.head),
+                from_cross: from.cross,
+                to_cross: to.cross,
+                input: *input,
+                composition,
+                random: composition.map(|_| random),
+                estimated: (!is_exhaustive).then_some(*estimate),
+                ablated,
+            })
+        };
     let mut edges: Vec<Edge> = candidates.iter().zip(values).filter_map(edge).collect();
     let change = |edge: &Edge| (edge.ablated - full).abs();
     edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
@@ -294,6 +296,7 @@ mod tests {
             cross: false,
             feed_forward: head.is_none(),
             kinds: Vec::new(),
+            estimated: None,
             ablated: 0.0,
             interval: None,
             without: None,

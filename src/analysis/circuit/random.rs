@@ -65,9 +65,6 @@ impl Explanation {
     pub fn without_random_effects(mut self) -> Self {
         if self.gain.no_circuit.is_none() {
             self.cut(ExplanationStage::RandomWeights);
-            self.sentences.push(
-                "The effects of random weights are unknown, because the search ended early.".to_string(),
-            );
         }
         self
     }

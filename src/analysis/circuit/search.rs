@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 
 use super::bench::{Ablated, Bench, mean};
-use super::estimates::{estimates, rough_estimates};
+use super::estimates::{estimates, local_estimates, rough_estimates};
 use super::pass::Site;
 use super::variants::BasePass;
 use super::watch::ExplanationStage;
@@ -16,6 +16,12 @@ const MAX_SINGLE_ABLATIONS: usize = 16;
 /// The number of components with the largest estimates that are ablated alone before the search, so that these effects are
 /// known if the search ends early.
 const FIRST_SINGLE_ABLATIONS: usize = 16;
+
+/// The minimum number of components that a step by estimates must ablate, so that further ones follow.
+const MIN_PROGRESS: usize = 8;
+
+/// The maximum change of a component that is ranked again before others, as a multiple of the tolerance.
+const MAX_NEAR_CHANGE: f64 = 2.0;
 
 /// A circuit.
 #[derive(Debug)]
@@ -36,18 +42,19 @@ pub(super) struct Found {
     /// quantity least comes first. Components may be missing if the search ended early.
     pub alone: Vec<Ablated>,
     pub pruned: Pruned,
+    /// The estimated change when each component alone is ablated; empty for a model with few components.
+    pub estimates: Vec<(Site, f64)>,
     /// The stages that ended early.
     pub cut: Vec<ExplanationStage>,
 }
 
 /// Orders components such that the estimated changes of all up to any component add up to at most the tolerance, given
-/// the change so far, and the smallest come first. Components that do not fit come last.
+/// the change so far, and the smallest come first. Leaves out components that do not fit.
 fn in_order(mut estimates: Vec<(Site, f64)>, mut change: f64, tolerance: f64) -> Vec<Site> {
     estimates.sort_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
     let mut ordered = Vec::new();
-    while !estimates.is_empty() {
-        let fits = |(_, estimate): &(Site, f64)| (change + estimate).abs() <= tolerance;
-        let (site, estimate) = estimates.remove(estimates.iter().position(fits).unwrap_or(0));
+    while let Some(at) = estimates.iter().position(|(_, estimate)| (change + estimate).abs() <= tolerance) {
+        let (site, estimate) = estimates.remove(at);
         change += estimate;
         ordered.push(site);
     }
@@ -84,7 +91,7 @@ impl<B: Backend> Bench<'_, B> {
         let candidates = match all.len() <= MAX_SINGLE_ABLATIONS {
             true => all,
             false => {
-                let estimates = rough_estimates(self, &[])?.into_iter();
+                let estimates = rough_estimates(self)?.into_iter();
                 let largest = estimates.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
                 largest.into_iter().map(|(site, _)| site).collect()
             }
@@ -104,17 +111,18 @@ impl<B: Backend> Bench<'_, B> {
             if ranked.len() < all.len() {
                 let kept = all.into_iter().map(|site| (site, None)).collect();
                 let pruned = Pruned { kept, value: full, smaller_sets: None };
-                return Ok(Found { alone: ranked, pruned, cut: vec![stage] });
+                return Ok(Found { alone: ranked, pruned, estimates: Vec::new(), cut: vec![stage] });
             }
             let (pruned, is_complete) = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
             let alone = self.ablated_alone(&pruned, ranked, full)?;
-            return Ok(Found { alone, pruned, cut: if is_complete { Vec::new() } else { vec![stage] } });
+            let cut = if is_complete { Vec::new() } else { vec![stage] };
+            return Ok(Found { alone, pruned, estimates: Vec::new(), cut });
         }
-        let mut estimates = estimates(self, &[])?;
+        let mut estimates = estimates(self)?;
         estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
         let first: Vec<Site> = estimates.iter().take(FIRST_SINGLE_ABLATIONS).map(|(site, _)| *site).collect();
         let alone = self.rank(&base, &first, full, (stage, 0, all.len()))?;
-        let ablated = self.prune_by_estimates(estimates, (full, tolerance))?;
+        let ablated = self.prune_by_estimates(estimates.clone(), (full, tolerance))?;
         let remaining: Vec<Site> = all.iter().copied().filter(|site| !ablated.contains(site)).collect();
         let progress = (stage, ablated.len(), all.len());
         let ranked = self.rank(&base.with(&self.ablation(&ablated))?, &remaining, full, progress)?;
@@ -125,7 +133,7 @@ impl<B: Backend> Bench<'_, B> {
         let mut cut: Vec<ExplanationStage> = (!is_complete).then_some(stage).into_iter().collect();
         let alone = self.ablated_alone(&pruned, alone, full)?;
         cut.extend((alone.len() < pruned.kept.len()).then_some(ExplanationStage::SingleAblations));
-        Ok(Found { alone, pruned, cut })
+        Ok(Found { alone, pruned, estimates, cut })
     }
 
     /// Ablates each component of a circuit alone, except those that are `known`. The component whose ablation changes the
@@ -203,15 +211,49 @@ impl<B: Backend> Bench<'_, B> {
     ) -> Result<Vec<Site>> {
         let (all, mut ablated, mut value) = (estimates.len(), Vec::<Site>::new(), full);
         while !self.watch.ends(ExplanationStage::Components) {
-            let (before, ordered) = (ablated.len(), in_order(estimates, value - full, tolerance));
-            (ablated, value) = self.ablate_most((ablated, value), ordered, (full, tolerance))?;
+            let before = ablated.len();
+            (ablated, value) = self.ablate_by((ablated, value), estimates, (full, tolerance))?;
             self.watch.report(ExplanationStage::Components, ablated.len(), all);
-            if ablated.len() == before || all - ablated.len() <= MAX_SINGLE_ABLATIONS {
+            if ablated.len() < before + MIN_PROGRESS || all - ablated.len() <= MAX_SINGLE_ABLATIONS {
                 break;
             }
-            estimates = rough_estimates(self, &ablated)?;
+            estimates = local_estimates(self, &ablated)?;
         }
         Ok(ablated)
+    }
+
+    /// Ablates as many of the `ranked` components as possible, in addition to the `ablated` ones. Returns all ablated
+    /// components, and the quantity.
+    fn ablate_ranked(
+        &self,
+        ranked: &[Ablated],
+        (ablated, value): (Vec<Site>, f64),
+        (full, tolerance): (f64, f64),
+    ) -> Result<(Vec<Site>, f64)> {
+        let near = ranked.iter().filter(|it| (it.mean() - full).abs() <= tolerance);
+        let changes = near.map(|it| (it.site, it.mean() - value)).collect();
+        self.ablate_by((ablated, value), changes, (full, tolerance))
+    }
+
+    /// Ablates as many components as possible, in addition to the `ablated` ones, in an order in which their estimated
+    /// `changes` add up to at most the tolerance. Returns all ablated components, and the quantity.
+    fn ablate_by(
+        &self,
+        (ablated, value): (Vec<Site>, f64),
+        changes: Vec<(Site, f64)>,
+        (full, tolerance): (f64, f64),
+    ) -> Result<(Vec<Site>, f64)> {
+        let mut ordered = in_order(changes, value - full, tolerance);
+        if ordered.len() > 1 {
+            // The changes often add up, so that all can be ablated.
+            let all = [&ablated[..], &ordered].concat();
+            let value_of_all = self.ablated(&all)?;
+            if (value_of_all - full).abs() <= tolerance {
+                return Ok((all, value_of_all));
+            }
+            ordered.pop();
+        }
+        self.ablate_most((ablated, value), ordered, (full, tolerance))
     }
 
     /// Ablates as many of the `ordered` components as possible, from the first, in addition to the `ablated` ones. Returns all
@@ -237,6 +279,38 @@ impl<B: Backend> Bench<'_, B> {
         Ok((candidates, value))
     }
 
+    /// Of many `ranked` components, ablates more of those that changed the quantity least, in addition to the `ablated`
+    /// ones, until the next of them cannot be. Repeatedly ranks a few of them again. Returns all ablated components, and the
+    /// quantity.
+    fn ablate_nearest(
+        &self,
+        ranked: &[Ablated],
+        (mut ablated, mut value): (Vec<Site>, f64),
+        (full, tolerance): (f64, f64),
+    ) -> Result<(Vec<Site>, f64)> {
+        let all = self.replacements.len();
+        let mut nearest: Vec<Site> = ranked.iter().map(|it| it.site).collect();
+        nearest.retain(|site| !ablated.contains(site));
+        while nearest.len() > MAX_SINGLE_ABLATIONS && !self.watch.ends(ExplanationStage::Components) {
+            let base = self.full_pass().with(&self.ablation(&ablated))?;
+            let progress = (ExplanationStage::Components, ablated.len(), all);
+            let again = self.rank(&base, &nearest[..MAX_SINGLE_ABLATIONS], full, progress)?;
+            let before = ablated.len();
+            (ablated, value) = self.ablate_ranked(&again, (ablated, value), (full, tolerance))?;
+            if ablated.len() == before {
+                break;
+            }
+            // Those that change the quantity too much come last.
+            let later = nearest.split_off(MAX_SINGLE_ABLATIONS);
+            let is_near = |it: &Ablated| (it.mean() - full).abs() <= MAX_NEAR_CHANGE * tolerance;
+            let (near, far): (Vec<_>, Vec<_>) = again.iter().partition(|it| is_near(it));
+            let [near, far] = [near, far].map(|part| part.into_iter().map(|it| it.site).collect::<Vec<_>>());
+            nearest = [near, later, far].concat();
+            nearest.retain(|site| !ablated.contains(site));
+        }
+        Ok((ablated, value))
+    }
+
     /// Prunes components, as ranked by [`rank`](Self::rank) in addition to the `ablated` ones. Stops when ablating any
     /// further component changes the full model's quantity by more than `tolerance`, up or down. Returns false if the search
     /// ended before.
@@ -253,22 +327,19 @@ impl<B: Backend> Bench<'_, B> {
         let mut value = if ablated.is_empty() { full } else { self.ablated(&ablated)? };
         loop {
             let is_possible = ranked.first().is_some_and(|it| (it.mean() - full).abs() <= tolerance);
-            let ordered = match (is_possible, ranked.len() <= MAX_SINGLE_ABLATIONS) {
-                (false, _) => Vec::new(),
-                (true, true) => vec![ranked[0].site],
-                (true, false) => {
-                    let changes = ranked.iter().map(|it| (it.site, it.mean() - value));
-                    in_order(changes.collect(), value - full, tolerance)
-                }
-            };
             let before = ablated.len();
-            (ablated, value) = self.ablate_most((ablated, value), ordered, (full, tolerance))?;
+            let candidates = if ranked.len() <= MAX_SINGLE_ABLATIONS { 1 } else { ranked.len() };
+            let candidates = &ranked[..candidates.min(ranked.len())];
+            (ablated, value) = self.ablate_ranked(candidates, (ablated, value), (full, tolerance))?;
             let kept: Vec<Site> =
                 ranked.iter().map(|it| it.site).filter(|site| !ablated.contains(site)).collect();
             if ablated.len() == before || kept.is_empty() {
                 let is_complete = !is_possible || kept.is_empty();
                 return Ok((self.pruned(&kept, &ranked, value), is_complete));
             }
+            (ablated, value) = self.ablate_nearest(&ranked, (ablated, value), (full, tolerance))?;
+            let kept: Vec<Site> =
+                ranked.iter().map(|it| it.site).filter(|site| !ablated.contains(site)).collect();
             let base = self.full_pass().with(&self.ablation(&ablated))?;
             ranked = self.rank(&base, &kept, full, (ExplanationStage::Components, ablated.len(), all))?;
             if ranked.len() < kept.len() {

@@ -42,6 +42,20 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
     sentences
 }
 
+impl Explanation {
+    /// Records that a stage ended early, also in the sentence about all such stages.
+    pub(super) fn cut(&mut self, stage: ExplanationStage) {
+        let cut = self.cut.get_or_insert_default();
+        let before = describe_cut(cut);
+        cut.stages.push(stage);
+        let after = describe_cut(cut);
+        match self.sentences.iter_mut().find(|sentence| **sentence == before) {
+            Some(sentence) => *sentence = after,
+            None => self.sentences.push(after),
+        }
+    }
+}
+
 fn rounded(value: f64) -> String {
     fixed(value, 2)
 }
@@ -89,7 +103,9 @@ fn describe_cut(Cut { stages, .. }: &Cut) -> String {
         ExplanationStage::Components => "the circuit may contain components that do not matter",
         ExplanationStage::Proof => "a smaller circuit may exist",
         ExplanationStage::SingleAblations => "not all components were ablated alone",
+        ExplanationStage::Weights => "the weights of the heads were not analysed",
         ExplanationStage::Connections => "not all connections were ablated",
+        ExplanationStage::Lens => "the logit lens is missing",
         ExplanationStage::TunedLens => "the tuned lens was not trained",
         ExplanationStage::Patching => "activation patching was skipped",
         ExplanationStage::Neurons => "the neurons are unknown",

@@ -9,6 +9,7 @@ use super::explanation::{Component, Edge, Explanation};
 use super::lens::Lens;
 use super::patching::Patching;
 use super::question::Quantity;
+use super::watch::ExplanationStage;
 use crate::Result;
 use crate::error::Error;
 use crate::files::read_json;
@@ -149,20 +150,20 @@ impl Explanation {
 
     fn checks_of_views(&self) -> [Condition; 5] {
         let (layers, positions) = (self.heads.weights.len(), self.basis.next.len());
+        let is_cut = self.cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Lens));
+        let fits =
+            |lens: &Lens, depths: usize| is_cut && *lens == Lens::default() || fits(lens, depths, positions);
         let covers_positions = |it: &super::Attribution| {
             it.first.len() >= positions && it.part.chars().count() <= MAX_NAME_LENGTH
         };
         [
+            (fits(&self.views.lens, layers + 1), "`lens` does not match the number of layers or positions"),
             (
-                fits(&self.views.lens, layers + 1, positions),
-                "`lens` does not match the number of layers or positions",
-            ),
-            (
-                fits(&self.views.lens_after_attention, layers, positions),
+                fits(&self.views.lens_after_attention, layers),
                 "`lens_after_attention` does not match the number of layers or positions",
             ),
             (
-                self.views.tuned_lens.iter().all(|lens| fits(lens, layers + 1, positions)),
+                self.views.tuned_lens.iter().all(|lens| fits(lens, layers + 1)),
                 "`tuned_lens` does not match the number of layers or positions",
             ),
             (

@@ -12,8 +12,12 @@ pub enum ExplanationStage {
     Proof,
     /// The ablation of each component of the circuit alone.
     SingleAblations,
+    /// The analysis of the weights of the heads.
+    Weights,
     /// The ablation of connections.
     Connections,
+    /// The logit lens.
+    Lens,
     /// The training of the tuned lens.
     TunedLens,
     /// Activation patching.
@@ -30,7 +34,9 @@ impl ExplanationStage {
         match self {
             Self::Components | Self::Proof => 0.5,
             Self::SingleAblations => 0.65,
+            Self::Weights => 0.75,
             Self::Connections => 0.85,
+            Self::Lens => 0.9,
             Self::TunedLens | Self::Patching => 0.95,
             Self::Neurons | Self::RandomWeights => 1.0,
         }

@@ -206,8 +206,12 @@ pub(super) fn unembedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
 /// followed by the map from tokens to head inputs.
 pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     let rows = unembedding(model);
-    let logits = folded(model.norm.as_ref(), (rows.clone() - rows.mean_dim(0)).transpose());
-    logits.matmul(model.embedding.token.weight.val() * model.embedding.scale)
+    let mut rows = rows.clone() - rows.mean_dim(0);
+    if let Some(norm) = &model.norm {
+        // As by `folded`, but without operations on the transpose, which are slow for a large vocabulary.
+        rows = centred(norm.kind, rows * norm.gamma.val().unsqueeze_dim(0), 1);
+    }
+    rows.transpose().matmul(model.embedding.token.weight.val()) * model.embedding.scale
 }
 
 /// Returns the Frobenius norm of `left inner right` without forming the large product: the root of

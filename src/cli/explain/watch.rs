@@ -1,6 +1,6 @@
 //! The progress of `explain`, and its end by a time budget or a signal.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};
 
 use crate::analysis::circuit::{ExplanationStage, Watch};
@@ -16,6 +16,8 @@ const NOTICE: &str = "\nnotice: interrupted; printing what is known; a second si
 pub struct ExplanationWatch {
     kind: ProgressKind,
     started: Instant,
+    /// The time until the search began.
+    before: OnceCell<Duration>,
     budget: Option<Duration>,
     signal: StopSignal,
     shown: RefCell<Shown>,
@@ -38,6 +40,7 @@ impl ExplanationWatch {
         Ok(Self {
             kind,
             started: Instant::now(),
+            before: OnceCell::new(),
             // A budget that no clock measures is none.
             budget: budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             signal: signals::watch(NOTICE)?,
@@ -68,8 +71,12 @@ impl Watch for ExplanationWatch {
     }
 
     fn ends(&self, stage: ExplanationStage) -> bool {
-        self.signal.received().is_some()
-            || self.budget.is_some_and(|budget| self.started.elapsed() >= budget.mul_f64(stage.share()))
+        let is_over = |budget: Duration| {
+            // Stages share the time that remains when the model is loaded.
+            let before = *self.before.get_or_init(|| self.started.elapsed());
+            self.started.elapsed() >= before + budget.saturating_sub(before).mul_f64(stage.share())
+        };
+        self.signal.received().is_some() || self.budget.is_some_and(is_over)
     }
 }
 
@@ -79,6 +86,8 @@ fn unit(stage: ExplanationStage) -> &'static str {
         ExplanationStage::Components => "components searched",
         ExplanationStage::Proof => "sets of components evaluated",
         ExplanationStage::SingleAblations => "components ablated alone",
+        ExplanationStage::Weights => "parts of the weights",
+        ExplanationStage::Lens => "parts of the logit lens",
         ExplanationStage::Connections => "parts of the search for connections",
         ExplanationStage::TunedLens => "parts of the tuned lens",
         ExplanationStage::Patching => "activations patched",

@@ -42,10 +42,10 @@ fn an_early_end_keeps_confirmed_components() {
     let found = explained_until(2, ExplanationStage::Connections, 0);
     assert_eq!(found.components, complete.components);
     assert!(found.edges.is_empty() && found.views.patching.is_none());
-    let stages = vec![ExplanationStage::Connections, ExplanationStage::Patching];
+    let stages = vec![ExplanationStage::Connections, ExplanationStage::Lens, ExplanationStage::Patching];
     assert_eq!(found.cut, Some(Cut { stages, unconfirmed: 0 }));
-    let sentence =
-        "The search ended early, so not all connections were ablated; activation patching was skipped.";
+    let sentence = "The search ended early, so not all connections were ablated; the logit lens is missing; activation patching was \
+         skipped.";
     assert!(found.sentences.iter().any(|it| it == sentence), "{:?}", found.sentences);
 }
 
