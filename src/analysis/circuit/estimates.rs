@@ -104,7 +104,7 @@ pub(super) struct Gradients<B: Backend> {
 impl<B: Backend> Gradients<B> {
     /// Returns the mean gradients over the given shares of the way from the sequence's embeddings to the others.
     fn new(bench: &Bench<B>, ablated: &[Site], shares: &[f64], probed: Probed) -> Result<Self> {
-        let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
+        let model = differentiable(bench.model);
         let [rows, time] = bench.batch.targets.dims();
         // Documents belong to single sequences.
         let size = if bench.batch.inputs.documents.is_some() { 1 } else { batched_variants(rows, time) };
@@ -154,6 +154,23 @@ impl<B: Backend> Gradients<B> {
         };
         self.by_hook.iter().find(|(hook, _)| is_at(hook)).map(|(_, heads)| heads)
     }
+}
+
+/// Returns a model to take gradients at activations. Dropout is off, which acts in models with gradients.
+pub(super) fn differentiable<B: Backend>(model: &Decoder<B>) -> Decoder<Autodiff<B>> {
+    let mut model = Decoder::<Autodiff<B>>::from_inner(model.clone()).no_grad();
+    model.embedding.dropout.prob = 0.0;
+    let mut blocks: Vec<_> = model.blocks.iter_mut().collect();
+    if let Some(encoder) = &mut model.encoder {
+        encoder.embedding.dropout.prob = 0.0;
+        blocks.extend(&mut encoder.blocks);
+    }
+    for block in blocks {
+        block.attention.dropout.prob = 0.0;
+        block.feed_forward.dropout.prob = 0.0;
+        block.cross_attention.iter_mut().for_each(|attention| attention.dropout.prob = 0.0);
+    }
+    model
 }
 
 /// Returns the mean of the bench's quantity over the targets that count, from residual streams `[shares * batch, time,
@@ -308,7 +325,7 @@ mod tests {
 
     #[test]
     fn gradients_match_small_changes_of_each_component() {
-        let plain = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
+        let plain = ModelConfig { d_model: 20, heads: 5, dropout: 0.3, ..ModelConfig::default() };
         let grouped = ModelConfig { heads: 4, key_value_heads: 2, norm_kind: NormKind::Rms, ..plain.clone() };
         for config in [plain, grouped] {
             let model = model(&config);

@@ -6,11 +6,11 @@
 //! ablated one by one, as components are: `r` is the mean, or the activation on the corrupted sequence.
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, Module};
+use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::bench::{Bench, components, mean};
-use super::estimates::{STEPS, mean_quantity, shares};
+use super::estimates::{STEPS, differentiable, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use super::pass::explainable;
 use super::question::Question;
@@ -142,6 +142,9 @@ fn most_important<B: Backend>(
     Ok(Some(neurons))
 }
 
+/// Layer and index of each neuron, with an estimate.
+type NeuronEstimates = Vec<([usize; 2], f64)>;
+
 /// Returns layer and index of each neuron, with the estimated change of the mean quantity when its activation changes by
 /// `changes`, `[layer]` of `[batch, time, d_inner]`. The gradients are those at the given shares of the way from the
 /// sequence's embeddings to the others. `None` if the stage ends early.
@@ -149,8 +152,8 @@ fn estimates_at<B: Backend>(
     bench: &Bench<B>,
     changes: &[Tensor<B, 3>],
     shares: &[f64],
-) -> Result<Option<Vec<([usize; 2], f64)>>> {
-    let model = Decoder::<Autodiff<B>>::from_inner(bench.model.clone()).no_grad();
+) -> Result<Option<NeuronEstimates>> {
+    let model = differentiable(bench.model);
     let [clean, change_of_embedding] = bench.embedding_and_change();
     let inputs = &bench.batch.inputs;
     let source = inputs.source.as_ref();
