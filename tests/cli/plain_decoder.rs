@@ -63,7 +63,7 @@ fn case(dir: &Path, name: &str, tokens: &[u32], questions: &[&[Value]]) -> Value
 fn circuits_agree_with_a_plain_decoder() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
-    let random = ["gpt2", "llama-biased", "qwen2", "qwen3"];
+    let random = ["gpt2", "llama-biased", "qwen2", "qwen3", "gpt2-large", "qwen3-stacked"];
     let models = dir.join("models");
     if !peer("families.py", &[&["make", models.to_str().unwrap()], &random[..]].concat()) {
         return;
@@ -103,11 +103,20 @@ fn circuits_agree_with_a_plain_decoder() {
         let single = [question(&[2, 4, 6, 8, 10, 12], 14, corrupted)];
         cases.push(case(dir, name, &[1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5], &[&single, &several]));
     }
-    let count = |list: &str| -> usize {
-        let explained = cases.iter().flat_map(|case| case["explained"].as_array().unwrap());
-        explained.map(|explained| explained[0][list].as_array().unwrap().len()).sum()
-    };
-    assert!(count("components") > 50 && count("edges") > 20, "{} {}", count("components"), count("edges"));
+    let explained: Vec<&Value> =
+        cases.iter().flat_map(|case| case["explained"].as_array().unwrap()).map(|it| &it[0]).collect();
+    let found = |list: &str| explained.iter().flat_map(|it| it[list].as_array().unwrap()).collect::<Vec<_>>();
+    let counts = ["components", "edges"].map(|list| {
+        let found = found(list);
+        [found.len(), found.iter().filter(|it| it["estimated"].is_number()).count()]
+    });
+    assert!(counts[0][0] > 50 && counts[1][0] > 20 && counts[0][1] > 20 && counts[1][1] > 20, "{counts:?}");
+    let mut files = Vec::new();
+    for (at, explained) in explained.iter().enumerate() {
+        files.push(dir.join(format!("{at}.json")).to_str().unwrap().to_string());
+        fs::write(&files[at], explained.to_string()).unwrap();
+    }
+    assert!(peer("sentences.py", &files.iter().map(String::as_str).collect::<Vec<_>>()));
     let file = dir.join("cases.json");
     fs::write(&file, Value::Array(cases).to_string()).unwrap();
     assert!(peer("ablation.py", &[file.to_str().unwrap()]));

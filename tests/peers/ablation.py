@@ -7,7 +7,9 @@ CASES is a JSON file with one object per model. `export` is a folder as written 
 question, `against` and `corrupt`; without prompts, the loss on the output's own tokens is explained. `why` lists pairs of
 the output of `inspect --why` and its tokens. The decoder computes in double precision. The comparison covers the
 values of the model, the baseline, the circuit and its complement, both shares of the gain, the ablation of each component
-from the model and from the circuit, the ablation of each connection, and each pair of parts of a score.
+from the model and from the circuit, the ablation of each connection, each pair of parts of a score, and the `estimated`
+effects of components and connections. These are computed with autograd by the definition of EAP-IG (Hanna et al., 2024,
+arXiv 2403.17806).
 
 Exit code 77: PyTorch or safetensors is not installed.
 """
@@ -25,6 +27,8 @@ except ImportError as missing:
     sys.exit(77)
 
 TOLERANCE = 1e-4
+# The number of embeddings over which gradients are averaged.
+STEPS = 5
 ACTIVATIONS = {
     "gelu": functional.gelu,
     "gelu_new": lambda value: functional.gelu(value, approximate="tanh"),
@@ -105,13 +109,14 @@ class Decoder:
         return self.linear(f"{name}.down_proj", inner)
 
     def run(self, tokens, replaced={}):
-        """Returns the logits of `tokens` [batch, time], and the activation at each site: ("head", layer, head),
-        ("feed_forward", layer), and the readers ("query", layer, head), "key", "value", ("feed_forward_input", layer).
+        """Returns the logits of `tokens` [batch, time], and the activation at each site: ("embedding",),
+        ("head", layer, head), ("feed_forward", layer), and the readers ("query", layer, head), "key", "value", ("feed_forward_input", layer).
         Activations in `replaced` replace those of their sites, for all that reads them."""
         found = {}
 
         def at(site, value):
-            found[site] = replaced[site].expand_as(value) if site in replaced else value
+            # Heads that share keys have copies, each with its own gradient.
+            found[site] = replaced[site].expand_as(value) if site in replaced else value.clone()
             return found[site]
 
         time = tokens.shape[1]
@@ -121,6 +126,7 @@ class Decoder:
         if self.is_gpt2:
             found["position embedding"] = self.weights["wpe.weight"][:time].expand_as(stream)
             stream = stream + found["position embedding"]
+        stream = at(("embedding",), stream)
         for layer in range(self.layers):
             block, name = f"layers.{layer}", f"layers.{layer}.self_attn"
             found["stream", layer] = stream
@@ -168,23 +174,28 @@ class Explained:
             self.targets = [(0, position, explained["next"][position]) for position in explained["positions"]]
         self.model, self.clean = self.run({})
         self.components = [(kind, *at) for kind, *at in self.clean if kind in ("head", "feed_forward")]
+        sites = [("embedding",), *self.components]
         if explained["ablation"] == "resample":
             self.corrupted, self.replacement = self.run({}, padded([prompt["corrupt"] for prompt in prompts]))
         else:
             is_input = padded([[1] * len(tokens) for tokens in sequences])[..., None]
             mean = lambda value: (value * is_input).sum((0, 1)) / is_input.sum()
-            self.replacement = {site: mean(self.clean[site]) for site in self.components}
+            self.replacement = {site: mean(self.clean[site]) for site in sites}
 
     def run(self, replaced, tokens=None):
         """Returns the quantity with the given activations replaced, and all activations."""
+        value, found = self.quantity(replaced, tokens)
+        return value.item(), found
+
+    def quantity(self, replaced, tokens=None):
         logits, found = self.decoder.run(self.tokens if tokens is None else tokens, replaced)
         rows, positions, answers = map(list, zip(*self.targets))
         logits = logits[rows, positions]
         if self.explained["quantity"] == "logit_difference":
             against = [prompt["against"] for prompt in self.prompts]
             values = logits.gather(1, torch.tensor([answers]).T) - logits.gather(1, torch.tensor([against]).T)
-            return values.mean().item(), found
-        loss = functional.cross_entropy(logits, torch.tensor(answers)).item()
+            return values.mean(), found
+        loss = functional.cross_entropy(logits, torch.tensor(answers))
         return loss if self.explained["quantity"] == "loss" else -loss, found
 
     def ablated(self, sites):
@@ -202,14 +213,50 @@ class Explained:
         counts = [(position, self.tokens[row, :position + 1].eq(token).sum()) for row, position, token in self.targets]
         return torch.tensor([(position + 1 + vocab) / (count + 1) for position, count in counts]).log().mean().item()
 
-    def without_edge(self, edge):
-        """Returns the quantity with a single connection ablated: one input of its receiver is computed with the sender
-        ablated and all other heads frozen."""
+    def changed_input(self, edge):
+        """Returns the site of the receiver's input, and all activations with the sender ablated and all other heads
+        frozen."""
         frozen = {site: self.clean[site] for site in self.components if site[0] == "head"}
         sender, (layer, head) = site_of(*edge["from"]), edge["to"]
-        _, other = self.run(frozen | {sender: self.replacement[sender]})
         reader = ("feed_forward_input", layer) if head is None else (edge["input"], layer, head)
+        return reader, self.run(frozen | {sender: self.replacement[sender]})[1]
+
+    def without_edge(self, edge):
+        """Returns the quantity with a single connection ablated."""
+        reader, other = self.changed_input(edge)
         return self.run({reader: other[reader]})[0]
+
+    @torch.enable_grad()
+    def gradients(self):
+        """Returns the gradient of the quantity at each activation, averaged over embeddings between those of the tokens
+        and their replacements (integrated gradients)."""
+        start, sums = self.clean["embedding",], {}
+        for step in range(STEPS):
+            share = (step + 0.5) / STEPS
+            embedding = start + share * (self.replacement["embedding",] - start)
+            value, found = self.quantity({("embedding",): embedding.requires_grad_()})
+            # The token and position embeddings, scores and patterns are not needed.
+            sites = [site for site in found if site[0] in ("head", "feed_forward", "query", "key", "value")]
+            for site, gradient in zip(sites, torch.autograd.grad(value, [found[site] for site in sites])):
+                sums[site] = sums.get(site, 0) + gradient / STEPS
+        return sums
+
+    def compare_estimates(self):
+        """Compares the estimated effects of components and connections (EAP-IG). Returns their numbers."""
+        components = [it for it in self.explained["components"] if "estimated" in it]
+        edges = [it for it in self.explained["edges"] if "estimated" in it]
+        gradients = self.gradients() if components or edges else {}
+        for component in components:
+            site = site_of(component["layer"], component.get("head"))
+            change = self.replacement[site] - self.clean[site]
+            check(f"estimate of {site}", (change * gradients[site]).sum(), component["estimated"])
+        for edge in edges:
+            # The output of a feed-forward layer depends on its input alone.
+            reader, other = self.changed_input(edge)
+            reader = ("feed_forward", reader[1]) if reader[0] == "feed_forward_input" else reader
+            change = other[reader] - self.clean[reader]
+            check(f"estimate of {edge}", (change * gradients[reader]).sum(), edge["estimated"])
+        return len(components), len(edges)
 
     def compare(self):
         explained = self.explained
@@ -227,6 +274,7 @@ class Explained:
             check(f"circuit without {site}", self.ablated([*outside, site]), component["without"])
         for edge in explained["edges"]:
             check(f"edge {edge}", self.without_edge(edge), edge["ablated"])
+        return self.compare_estimates()
 
 
 def compare_score(decoder, why, tokens):
@@ -274,10 +322,10 @@ for case in json.loads(Path(sys.argv[1]).read_text()):
     for explained, prompts in case["explained"]:
         try:
             assert explained["components"], explained["no_circuit"]
-            Explained(decoder, explained, prompts).compare()
+            estimates = Explained(decoder, explained, prompts).compare()
         except AssertionError as error:
             sys.exit(f"{case['export']}: {explained['quantity']}: {error}")
         print(f"{case['export']}: {explained['quantity']}: {len(explained['components'])} components, "
-              f"{len(explained['edges'])} connections")
+              f"{len(explained['edges'])} connections; estimates of {estimates[0]} and {estimates[1]}")
     for why, tokens in case["why"]:
         compare_score(decoder, why, tokens)

@@ -63,6 +63,11 @@ MODELS = {
     "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 1]), torch.float32),
     "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
                         activation_function="relu"), torch.float32),
+    # Deep enough that `explain` estimates effects by gradients.
+    "gpt2-large": (GPT2Config(vocab_size=29, n_embd=16, n_layer=6, n_head=4, n_positions=64, n_inner=40),
+                  torch.float32),
+    "qwen3-stacked": (Qwen3Config(**SIZES | dict(num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2),
+                               head_dim=8, rope_parameters=rope(1e6)), torch.float32),
 }
 
 

@@ -1,0 +1,255 @@
+"""Checks the sentences of `explain --json` against its numbers.
+
+    python tests/peers/sentences.py FILE...
+
+Each FILE is the output of `explain --json`. Every sentence must be of a known form, and its numbers, the direction of each
+change and the named ablation must match the fields. Each component and each connection has exactly one sentence.
+"""
+
+import json
+import re
+import sys
+
+NUMBER = r"[+−]?[\d,]+(?:\.\d+)?"
+NAMES = {"loss": "loss", "log_probability": "log-probability of the answer", "logit_difference": "logit difference"}
+VERBS = {"mean": "mean-ablating", "resample": "resampling"}
+PARTICIPLES = {"mean": "mean-ablated", "resample": "resampled from the corrupted sequence"}
+INPUTS = {"query": "queries", "key": "keys", "value": "values"}
+CUTS = {
+    "components": "the circuit may contain components that do not matter",
+    "proof": "a smaller circuit may exist",
+    "single_ablations": "not all components were ablated alone",
+    "weights": "the weights of the heads were not analysed",
+    "lens": "the logit lens is missing",
+    "connections": "not all connections were ablated",
+    "tuned_lens": "the tuned lens was not trained",
+    "patching": "activation patching was skipped",
+    "neurons": "the neurons are unknown",
+    "random_weights": "the effects of random weights are unknown",
+}
+KINDS = {
+    "previous_token": "attends to the previous token",
+    "induction": "attends to the token after an earlier occurrence",
+    "duplicate": "attends to earlier occurrences",
+    "itself": "attends to its own token",
+    "first_token": "attends to the first token",
+    "separator": "attends to one token wherever it occurs",
+    "next_token": "attends to the next token of the source",
+    "positional": "by position alone",
+    "copying": "copies tokens",
+}
+
+
+def number(text):
+    return float(text.replace("−", "-").replace(",", "").replace("+", ""))
+
+
+def close(text, value, digits=2):
+    """Checks that a number was rounded to `digits`."""
+    assert abs(number(text) - value) <= 0.5 * 10**-digits * (1 + 1e-6), f"{text} stands for {value}"
+
+
+def percent(text, share):
+    assert re.fullmatch(rf"{NUMBER} %", text), text
+    close(text[:-2], 100 * share, 0)
+
+
+class Explanation:
+    def __init__(self, fields):
+        self.fields = fields
+        self.name = NAMES[fields["quantity"]]
+        self.full = fields["model"]
+        self.seen = []
+
+    def effect(self, text, ablated):
+        """Checks a sentence part such as "raises the loss from 1.20 to 1.94"."""
+        name = re.escape(self.name)
+        if found := re.fullmatch(rf"leaves the {name} at ({NUMBER})", text):
+            close(found[1], self.full)
+            close(found[1], ablated)
+            return False
+        found = re.fullmatch(rf"(raises|lowers) the {name} from ({NUMBER}) to ({NUMBER})", text)
+        assert found, f"not an effect: {text}"
+        close(found[2], self.full)
+        close(found[3], ablated)
+        assert found[2] != found[3] and (found[1] == "raises") == (ablated > self.full), text
+        return True
+
+    def share(self, value):
+        return (value - self.fields["baseline"]) / (self.full - self.fields["baseline"])
+
+    def is_better(self, ablated):
+        return ablated < self.full if self.fields["quantity"] == "loss" else ablated > self.full
+
+    def circuit(self, found):
+        fields = self.fields
+        components = fields["components"]
+        heads = sum("head" in it for it in components)
+        unconfirmed = fields.get("cut", {}).get("unconfirmed", 0)
+        total = fields["cross_heads"] + sum(len(layer) + 1 for layer in fields["weights"])
+        counts = [number(found[group]) for group in ("count", "total", "heads", "layers")]
+        assert counts == [len(components) + unconfirmed, total, heads, len(components) - heads], counts
+        assert number(found["unknown"] or "0") == unconfirmed, found[0]
+        percent(found["recovered"], fields["faithfulness"])
+        percent(found["others"], fields["complement_share"])
+        assert fields["baseline_of"].split("_")[0] in found["baseline"].replace("-", "_"), found["baseline"]
+        assert found["name"] == self.name and found["ablation"] == PARTICIPLES[fields["ablation"]], found[0]
+        for group, key in [("circuit", "circuit"), ("model", "model"), ("value", "baseline")]:
+            close(found[group], fields[key])
+        assert abs(fields["faithfulness"] - self.share(fields["circuit"])) < 1e-9
+        assert cut_or(fields, abs(fields["faithfulness"] - 1) <= 0.05 + 1e-9), "the circuit is not faithful"
+
+    def component(self, found):
+        layer = int(found["layer"])
+        head = found["head"] and int(found["head"])
+        cross = "cross-attention" in found[0].split(";")[0]
+        of_site = lambda it: (it["layer"], it.get("head"), it.get("cross", False)) == (layer, head, cross)
+        [component] = [it for it in self.fields["components"] if of_site(it)]
+        self.seen.append(("component", layer, head, cross))
+        assert found["verb"].lower() == VERBS[self.fields["ablation"]], found["verb"]
+        changes = self.effect(found["effect"], component["ablated"])
+        assert (found["interval"] is not None) == ("interval" in component), found[0]
+        for text, bound in zip((found["low"], found["high"]), component.get("interval", [])):
+            close(text, bound)
+        is_worse = found["worse"] is not None
+        assert is_worse == (changes and self.is_better(component["ablated"])), found[0]
+        assert (found["without"] is not None) == ("without" in component), found[0]
+        if found["without"]:
+            percent(found["without"], self.share(component["without"]))
+            assert cut_or(self.fields, abs(component["without"] - self.full) > 0.05 * abs(self.full - self.fields["baseline"])), \
+                f"not minimal: {found[0]}"
+        if head is not None:
+            kinds = component["kinds"]
+            assert found["behaviour"].count("attends") + found["behaviour"].count("copies") == len(kinds), found[0]
+            assert all(KINDS[kind] in found["behaviour"] or cross for kind in kinds), found[0]
+            assert kinds or found["behaviour"] == "is not of a known kind", found[0]
+
+    def edge(self, found):
+        ends = []
+        for group in ("to", "from"):
+            layer, head = re.findall(r"\d+", found[group])[0], re.findall(r"head (\d+)", found[group])
+            ends.append(([int(layer), int(head[0]) if head else None], "cross-attention" in found[group]))
+        (to, to_cross), (start, from_cross) = ends
+        of_ends = lambda it: (it["to"], it["from"], it.get("to_cross", False), it.get("from_cross", False)) == (
+            to, start, to_cross, from_cross)
+        [edge] = [it for it in self.fields["edges"] if of_ends(it) and INPUTS.get(it.get("input")) == found["input"]]
+        self.seen.append(("edge", *map(str, (to, start, to_cross, from_cross, found["input"]))))
+        self.effect(found["effect"], edge["ablated"])
+        assert abs(edge["ablated"] - self.full) >= 0.02 * abs(self.full - self.fields["baseline"]) * (1 - 1e-9), found[0]
+        assert (found["composition"] is not None) == ("composition" in edge), found[0]
+        if found["composition"]:
+            close(found["composition"], edge["composition"])
+            close(found["random"], edge["random"])
+
+    def patching(self, found):
+        patching = self.fields["patching"]
+        close(found[2], patching["clean"])
+        close(found[3], patching["corrupted"])
+        assert (found[1] == "lowers") == (patching["corrupted"] < patching["clean"])
+        assert number(found[4]) == patching["pairs"]
+        layer = int(found[6])
+        head = re.fullmatch(r"head (\d+)", found[5])
+        share = patching["heads"][layer][int(head[1])] if head else patching["feed_forward"][layer]
+        percent(found[7], share)
+        assert share == max(sum(patching["heads"], patching["feed_forward"])), found[0]
+
+    def chance(self, found):
+        effects = self.fields["random_effects"]
+        assert found["name"] == self.name
+        assert (number(found["count"]), number(found["targets"])) == (effects["components"], effects["targets"])
+        close(found["largest"], effects["largest"])
+
+    def tested(self, found):
+        connections = self.fields["connections"]
+        assert (number(found[1]), number(found[2])) == (connections["possible"], connections["patched"])
+
+    def proof(self, found):
+        sets = self.fields["smaller_sets"]
+        assert number(found[1] or "1") == sets, found[0]
+
+    def greedy(self, _):
+        assert "smaller_sets" not in self.fields
+
+    def ended(self, found):
+        assert found[1] == "; ".join(CUTS[stage] for stage in self.fields["cut"]["stages"]), found[0]
+
+    def nothing(self, _):
+        assert self.fields.get("no_circuit") and not self.fields["components"] and not self.fields["edges"]
+
+    def copies(self, found):
+        repeated = self.fields["repeated"]
+        assert int(found[1]) == repeated["length"]
+        close(found[2], repeated["first_copy"])
+        close(found[3], repeated["second_copy"])
+
+    def kinds(self, found):
+        heads = [it for it in self.fields["repeated"]["heads"] if it["kind"].replace("_", "-") == found[1]]
+        named = re.findall(rf"(\d+)\.(\d+) \(({NUMBER})\)", found[2])
+        assert len(named) == len(heads) and (named or found[2] == "none"), found[0]
+        for (layer, head, weight), it in zip(named, heads):
+            assert (int(layer), int(head)) == (it["layer"], it["head"])
+            close(weight, it["weight"])
+
+    def check(self):
+        for sentence in self.fields["sentences"]:
+            matching = [(check, found) for pattern, check in FORMS if (found := re.fullmatch(pattern, sentence))]
+            assert len(matching) == 1, f"{len(matching)} forms match: {sentence}"
+            check, found = matching[0]
+            try:
+                check(self, found)
+            except (AssertionError, ValueError, KeyError) as error:
+                raise AssertionError(f"{sentence}\n  {type(error).__name__}: {error}") from error
+        assert len(set(self.seen)) == len(self.seen), "a sentence is repeated"
+        assert len(self.seen) == len(self.fields["components"]) + len(self.fields["edges"]), "a sentence is missing"
+
+
+def cut_or(fields, condition):
+    """Ignores a condition of complete searches if the search ended early."""
+    return "cut" in fields or condition
+
+
+AFTER = (rf"(?P<verb>\S+) {{}}(?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)"
+         rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
+         rf"(?P<worse>, so it makes the model worse on these sequences)?"
+         rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?\.")
+END = r"(?:layer \d+ (?:cross-attention )?head \d+|the feed-forward layer of layer \d+)"
+FORMS = [
+    (rf"(?P<count>{NUMBER}) of (?P<total>{NUMBER}) components? \((?P<heads>{NUMBER}) heads?, (?P<layers>{NUMBER}) "
+     rf"feed-forward layers?(?:, (?P<unknown>{NUMBER}) not ablated alone)?\) recover (?P<recovered>{NUMBER} %) of the gain "
+     rf"over (?P<baseline>[^:]*): (?P<name>.*?) (?P<circuit>{NUMBER}) with all others (?P<ablation>[^,]*), "
+     rf"(?P<model>{NUMBER}) for the full model, (?P<value>{NUMBER}) for the baseline; with these ablated, the others "
+     rf"recover (?P<others>{NUMBER} %)\.", Explanation.circuit),
+    (rf"Layer (?P<layer>\d+) (?:cross-attention )?head (?P<head>\d+) (?P<behaviour>.*?); " + AFTER.format("it "),
+     Explanation.component),
+    (AFTER.format(r"the feed-forward layer of layer (?P<layer>\d+) (?P<head>(?!))?"), Explanation.component),
+    (rf"(?P<to>{END.replace('layer ', '[Ll]ayer ', 1).replace('|the', '|[Tt]he')}) reads the output of (?P<from>{END})"
+     rf"(?: through its (?P<input>queries|keys|values)(?: \([QKV]-composition (?P<composition>{NUMBER}), random weights "
+     rf"(?P<random>{NUMBER})\))?)?; ablating this path (?P<effect>.*)\.", Explanation.edge),
+    (rf"Exchanging the tokens that determine the answer (lowers|raises) the logit difference from ({NUMBER}) to "
+     rf"({NUMBER}) \(({NUMBER}) pairs?\); restoring (.*) of layer (\d+) recovers ({NUMBER} %) of the change\.",
+     Explanation.patching),
+    (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components? changes the (?P<name>.*) by at most "
+     rf"(?P<largest>{NUMBER}) on the same (?P<targets>{NUMBER}) targets?\.", Explanation.chance),
+    (rf"Of ({NUMBER}) possible connections? between these components, ({NUMBER}) with the largest estimated effects were "
+     r"ablated\.", Explanation.tested),
+    (rf"No smaller circuit exists at this tolerance: (?:the only smaller set|all ({NUMBER}) smaller sets) of components "
+     r"(?:was|were) evaluated\.", Explanation.proof),
+    (r"The search was greedy, so a smaller circuit may exist\.", Explanation.greedy),
+    (r"The search ended early, so (.*)\.", Explanation.ended),
+    (r"Nothing to explain: .*\.", Explanation.nothing),
+    (rf"Random tokens, repeated after (\d+): the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the "
+     r"second\.", Explanation.copies),
+    (r"Heads of the kind (\S+), with their attention weight: (.*)\.", Explanation.kinds),
+    (r"Question: .*", lambda *_: None),
+]
+failed = 0
+for path in sys.argv[1:]:
+    with open(path) as file:
+        explanation = Explanation(json.load(file))
+    try:
+        explanation.check()
+        print(f"{path}: {len(explanation.fields['sentences'])} sentences")
+    except AssertionError as error:
+        failed += 1
+        print(f"{path}: {error}")
+sys.exit(f"{failed} of {len(sys.argv) - 1} failed" if failed else 0)
