@@ -141,10 +141,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         None => of_run(&folder, &config, &device, search),
     };
     let signal = watch.finish();
+    let code = signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::exit_code(signal)));
     let found = found?;
     if args.json {
         print_json(&found);
-        return Ok(exit_code(signal));
+        return Ok(code);
     }
     found.sentences.iter().for_each(|sentence| say(sentence));
     neurons::print(&found, &vocabulary);
@@ -153,11 +154,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let written = write(&found, (&folder, &vocabulary), is_given.then_some(out.as_path()))?;
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
-    Ok(exit_code(signal))
-}
-
-fn exit_code(signal: Option<usize>) -> ExitCode {
-    signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::exit_code(signal)))
+    Ok(code)
 }
 
 /// Writes `circuit.json` and the pictures to the folder `out` for the user's own input, otherwise to the run folder.

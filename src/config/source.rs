@@ -224,9 +224,7 @@ impl Written {
             _ => self.data_source(),
         };
         if source != self.source {
-            if source == generated || self.source == generated {
-                self.log_replacement(source == generated);
-            }
+            self.log_replacement(source == generated);
             for key in ["data.vocab", "data.train_samples", "data.valid_samples", "data.task"] {
                 self.remove_unless_set(key);
             }
@@ -250,7 +248,7 @@ impl Written {
         if let (Some(by_entry), Some(Entry { text, origin, is_set: false, .. })) =
             (self.entries.get(by).filter(|entry| entry.is_set), self.entries.get(replaced))
             // The shipped config has a task, but no path to name.
-            && (is_generated || origin.is_some())
+            && (is_generated || origin.is_some() && self.source == Source::Sequences.to_string())
         {
             let problem = format!("is replaced by `{by}` = {}", by_entry.text);
             log::info!("{}", Error::key(replaced, text, problem).at(origin.clone()));

@@ -59,6 +59,16 @@ fn case(dir: &Path, name: &str, tokens: &[u32], questions: &[&[Value]]) -> Value
     json!({"export": dir.join(name).join("export/transformers"), "explained": all, "why": why})
 }
 
+/// The keys of a model in the shape of Llama.
+const LLAMA: [&str; 6] = [
+    "model.position=rotary",
+    "model.norm_kind=rms",
+    "model.activation=swiglu",
+    "model.bias=false",
+    "model.heads=4",
+    "model.key_value_heads=2",
+];
+
 #[test]
 fn circuits_agree_with_a_plain_decoder() {
     let dir = TempDir::new().unwrap();
@@ -84,15 +94,7 @@ fn circuits_agree_with_a_plain_decoder() {
         let questions = [against, json!({"corrupt": corrupt})].map(|more| [question(prompt, answer, more)]);
         cases.push(case(dir, name, &tokens, &[&questions[0], &questions[1]]));
     }
-    let llama = [
-        "model.position=rotary",
-        "model.norm_kind=rms",
-        "model.activation=swiglu",
-        "model.bias=false",
-        "model.heads=4",
-        "model.key_value_heads=2",
-    ];
-    for (name, sets) in [("trained-gpt2", &[][..]), ("trained-llama", &llama)] {
+    for (name, sets) in [("trained-gpt2", &[][..]), ("trained-llama", &LLAMA)] {
         small_run(dir, &[&COUNTING[..], sets].concat(), name);
         let corrupted = json!({"against": 13, "corrupt": [1, 3, 5, 7, 9, 11]});
         let several = [

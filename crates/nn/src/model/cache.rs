@@ -47,8 +47,9 @@ impl<B: Backend> Model<B> {
     /// `tokens` `[batch, time]`; the result is `[batch, vocab]`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] if `tokens` is empty or contains an id outside the vocabulary, if the sequence extends beyond the last position, or if the batch
-    /// size differs from earlier calls. Also if the cache was created by a model with different layers.
+    /// [`crate::Error::Shape`] if `tokens` is empty or contains an id outside the vocabulary, if the sequence extends beyond
+    /// the last position, or if the batch size differs from earlier calls. Also if the cache was created by a model with
+    /// different layers.
     pub fn read(&self, tokens: Tensor<B, 2, Int>, cache: &mut ModelCache<B>) -> Result<Tensor<B, 2>> {
         self.read_hooked(tokens, cache, &mut NoHooks)
     }
