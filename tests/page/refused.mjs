@@ -1,4 +1,4 @@
-// Types input that the page of an integer model cannot read, and prints the page.
+// Types input that the page of an integer model cannot read, and prints the page. Checks its layout in a tall window.
 //
 //     node tests/page/refused.mjs CHROMIUM REPORT.html
 //
@@ -40,6 +40,17 @@ async function refused(words) {
 async function answered(count) {
   await until(`!document.getElementById("input-note").classList.contains("refused") && document.getElementById("predictions").children.length === ${count}`, `${count} tokens are answered`);
   check(!(await isStale()), "and the panels are up to date");
+}
+
+/** Opens the page in a tall window, and checks that the map fits next to the panels that appear later. */
+async function exploreFit() {
+  const size = (height) => page.send("Emulation.setDeviceMetricsOverride", { width: 1280, height, deviceScaleFactor: 1, mobile: false });
+  await size(1400);
+  await page.open(pathToFileURL(resolve(report)).href);
+  await until("!document.getElementById(\"next\").hidden", "the panels of the model appear");
+  const [map, stage] = await value(`["matrix", "stage"].map((id) => document.getElementById(id).getBoundingClientRect().right)`);
+  check(map <= stage + 1, `the map ends at ${map}, within its column, which ends at ${stage}`);
+  await size(800);
 }
 
 async function exploreNumbers() {
@@ -97,4 +108,4 @@ async function explorePrint() {
   await screenshot("printed");
 }
 
-await explore(report, [() => page.open(pathToFileURL(resolve(report)).href), exploreNumbers, exploreHostile, explorePrint]);
+await explore(report, [exploreFit, exploreNumbers, exploreHostile, explorePrint]);

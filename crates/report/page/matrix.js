@@ -166,7 +166,13 @@ function barRow(label, share, text, attributes = {}) {
 }
 
 function startMatrix() {
-  new ResizeObserver(() => { stageWidth = at("stage").clientWidth; }).observe(at("stage"));
+  // The width changes with the window, and when the panels next to the map appear.
+  new ResizeObserver(() => {
+    const width = at("stage").clientWidth;
+    if (width === stageWidth) return;
+    stageWidth = width;
+    if (state.view === "matrix") drawMatrix();
+  }).observe(at("stage"));
   const canvas = at("matrix");
   const cellAt = (event) => {
     const { x, y } = offset(event, canvas);
