@@ -80,14 +80,14 @@ test("byte pairs merge in order and decode losslessly", () => {
 });
 
 /** Loads the parts of the page that do not need a document. */
-function parts() {
-  const live = { config: { vocab: 16 } };
+function parts({ answers = null } = {}) {
+  const live = { config: { vocab: 16 }, tokenizer: { answers } };
   const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
   const state = { sample: -1, kind: "decoder" };
   const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/generate", "live/address"].map(read)].join("\n");
   return new Function("live", "data", "state", `"use strict"; ${scripts}
-    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals };`)(live, data, state);
+    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets };`)(live, data, state);
 }
 const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals } = parts();
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
@@ -125,6 +125,14 @@ test("candidates are sampled by their probability", () => {
 
 test("surprisals are negative log-probabilities", () => {
   assert.deepEqual(surprisals([[0.5, 0.25], [1, 0], [0.5, 0.5]], [0, 1, 0]), [Math.log(4), -Math.log(1)]);
+});
+
+test("a model that learned only answers counts their targets", () => {
+  const { countedTargets, surprisals } = parts({ answers: { begin: [7, 8], end: 9 } });
+  assert.deepEqual(countedTargets([9, 1, 7, 2, 9]), [false, false, true, true]);
+  assert.deepEqual(countedTargets([1, 8, 2, 9, 3, 8, 4]), [false, true, true, false, false, true]);
+  assert.deepEqual(countedTargets([1, 2, 9]), [true, true], "without an answer, all tokens count");
+  assert.deepEqual(surprisals([{ 7: 0.5 }, { 2: 0.25 }], [1, 7, 2]), [Math.log(4)], "the source does not count");
 });
 
 test("addresses restore inputs and reject invalid states", () => {
