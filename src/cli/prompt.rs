@@ -159,13 +159,12 @@ fn encode_by(encoded: Encode, vocabulary: &Vocabulary, text: &str) -> Result<Vec
             vocabulary.token(*begin)
         ));
     }
-    let numbers: Vec<f64> = text
-        .split([',', ' ', '\n', '\t', '[', ']'])
-        .filter_map(|word| word.parse().ok())
-        .filter(|number: &f64| number.is_finite())
-        .collect();
-    if let Some(warning) = vocabulary.far_outside(&numbers) {
-        warn(&format!("warning: {warning}"));
+    if vocabulary.is_bins() {
+        let words = text.split([',', ' ', '\n', '\t', '[', ']']).filter_map(|word| word.parse().ok());
+        let numbers: Vec<f64> = words.filter(|number: &f64| number.is_finite()).collect();
+        if let Some(warning) = vocabulary.far_outside(&numbers) {
+            warn(&format!("warning: {warning}"));
+        }
     }
     if let Some(warning) = vocabulary.warn_of_unknown(ids.iter().copied()) {
         warn(&format!("warning: {warning}"));

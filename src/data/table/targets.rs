@@ -211,14 +211,8 @@ pub(super) fn mask(value: &Value, name: Option<&str>) -> Option<Vec<bool>> {
 
 /// Returns, for each label of a cell, false if it is -100. `None` if labels and tokens differ otherwise.
 pub(super) fn mask_of_cells(labels: &StringRecord, tokens: &StringRecord) -> Option<Vec<bool>> {
-    let counts = |(label, token): (&str, &str)| match label.parse() {
-        Ok(IGNORE_INDEX) => Some(false),
-        label => (label == token.parse()).then_some(true),
-    };
-    if labels.len() != tokens.len() {
-        return None;
-    }
-    labels.iter().zip(tokens).map(counts).collect()
+    let values = |cells: &StringRecord| cells.iter().map(|cell| cell.parse::<i64>().ok()).collect::<Value>();
+    ignored(&values(labels), &values(tokens))
 }
 
 /// Returns, for each label, false if it is -100. `None` if labels and tokens differ otherwise.
