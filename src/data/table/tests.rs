@@ -1,6 +1,7 @@
 //! Tests of tables as users write them.
 
 mod advice;
+mod answers;
 mod comments;
 mod enclosed;
 mod fields;
