@@ -23,7 +23,7 @@ use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::numbers::{Bytes, counted};
-use crate::reporting::{chance, live_model, page, reading, save_all};
+use crate::reporting::{StoredMeans, chance, live_model, page, reading, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};
 use crate::training::RunFolder;
 
@@ -168,7 +168,7 @@ pub fn run(args: Args) -> Result<()> {
             let options = options.join(" ");
             Err(format!("This page does not include the model, because it is altered: {options}."))
         }
-        true => live_model(&folder.best_weights()?, &vocabulary, &[initial])?,
+        true => live_model(&folder.best_weights()?, &vocabulary, (&[initial], &StoredMeans::default()))?,
     });
     let written = write_output(&out, "inspect", |folder| {
         save_all(&page.pictures(), folder, &style)?;

@@ -1,11 +1,12 @@
 //! The model embedded in its page: weights, description and vocabulary, with which the page's script runs it.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, TensorData};
 use burn_flex::Flex;
 use causal_attention_report::page::LiveModel;
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
+use crate::analysis::interventions::ResidualWriter;
 use crate::data::{Role, Vocabulary};
 use crate::error::Result;
 use crate::model::{Architecture, Sizes};
@@ -25,18 +26,33 @@ const MAX_START_TOKENS: usize = 30_000;
 /// The maximum input length on the page for models with a shorter context.
 const MAX_INPUT_LENGTH: usize = 512;
 
-/// Returns the model from a weights file, with start sequences, or the reason why it does not fit into a page.
+/// The mean output of each component over the stored validation sequences of a run, for mean ablation on its page.
+#[derive(Debug, Default)]
+pub struct StoredMeans {
+    /// The number of sequences; 0 for a run without stored sequences.
+    pub sequences: usize,
+    /// The means, each `[d_model]`.
+    pub outputs: Vec<(ResidualWriter, Vec<f32>)>,
+}
+
+/// Returns true if a page includes models of this size.
+pub(super) fn fits(Description { model, sizes }: &Description) -> bool {
+    model.parameters::<Flex>(*sizes) <= MAX_PARAMETERS
+}
+
+/// Returns the model from a weights file, with start sequences and mean outputs, or the reason why it does not fit into a
+/// page.
 ///
 /// # Errors
 /// Returns an error if the weights cannot be read.
 pub fn live_model(
     weights: &WeightsFile,
     vocabulary: &Vocabulary,
-    starts: &[Sample],
+    (starts, means): (&[Sample], &StoredMeans),
 ) -> Result<Result<LiveModel, String>> {
     let description = native::description(weights)?;
     let parameters = description.model.parameters::<Flex>(description.sizes);
-    if parameters > MAX_PARAMETERS {
+    if !fits(&description) {
         return Ok(Err(format!(
             "This page does not include the model: it has {} parameters, and pages include at most {}.",
             thousands(parameters as f64),
@@ -55,11 +71,14 @@ pub fn live_model(
         numbers.extend_from_slice(data.as_bytes());
         tensors.push((tensor.name.clone(), tensor.shape.clone()));
     }
-    Ok(Ok(LiveModel {
-        description: describe_weights(&description, &tensors, precision, (vocabulary, starts)),
-        numbers,
-        starts: start_sequences(starts),
-    }))
+    for (component, mean) in &means.outputs {
+        let data = TensorData::new(mean.clone(), [mean.len()]).convert_dtype(precision);
+        numbers.extend_from_slice(data.as_bytes());
+        tensors.push((format!("mean.{component}"), vec![mean.len()]));
+    }
+    let mut described = describe_weights(&description, &tensors, precision, (vocabulary, starts));
+    described["stored_sequences"] = json!(means.sequences);
+    Ok(Ok(LiveModel { description: described, numbers, starts: start_sequences(starts) }))
 }
 
 /// Returns the description of the weights.
@@ -179,7 +198,6 @@ mod tests {
     use super::*;
     use crate::model::ModelConfig;
     use crate::weights::file::LazyTensor;
-    use burn::tensor::TensorData;
 
     /// Returns the embedded model of a file with these weights, with `d_model` as the width of its blocks.
     fn live(d_model: usize, numbers: Vec<f32>) -> std::result::Result<LiveModel, String> {
@@ -190,7 +208,12 @@ mod tests {
         let data = TensorData::new(numbers.clone(), [numbers.len()]);
         let tensor = LazyTensor::from_data("head.bias".to_string(), data);
         native::write(&path, &[tensor], native::entry(&Description { model, sizes })).unwrap();
-        live_model(&WeightsFile::open(path).unwrap(), &Vocabulary::integers(7, &[]), &[]).unwrap()
+        live_model(
+            &WeightsFile::open(path).unwrap(),
+            &Vocabulary::integers(7, &[]),
+            (&[], &StoredMeans::default()),
+        )
+        .unwrap()
     }
 
     #[test]

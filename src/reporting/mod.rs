@@ -33,7 +33,7 @@ use crate::files::{create, write_atomically};
 pub use circuit::pictures as circuit_pictures;
 pub use comparison::{comparison_page, comparison_pictures};
 pub use curves::{lengths_picture, scaling_picture};
-pub use live::live_model;
+pub use live::{StoredMeans, live_model};
 pub use page::page;
 pub use reading::reading;
 pub use run_data::RunData;

@@ -27,8 +27,9 @@ pub fn page(
 
 /// Returns a circuit in the format of the page's script. Losses are in nats per token.
 pub(super) fn circuit(found: &Explanation) -> Value {
-    let Explanation { gain, components, edges, sentences, .. } = found;
+    let Explanation { basis, gain, components, edges, sentences, .. } = found;
     json!({
+        "sequences": basis.sequences,
         "loss": gain.model,
         "no_circuit": gain.no_circuit,
         "components": components,

@@ -72,10 +72,11 @@ impl RunData {
         let names: Vec<String> = samples.iter().enumerate().map(name).collect();
         let is_truncated = samples.iter().any(|sample| sample.inputs.len() > max_length);
         let first_tokens = is_truncated.then_some(max_length);
+        let stored = samples.clone();
         let samples: Vec<Sample> = samples.into_iter().map(|sample| sample.truncated(max_length)).collect();
         let shown = config.analysis.sample.min(samples.len() - 1);
-        let job = SampleViews { folder, samples: &samples, shown, vocabulary: &vocabulary };
-        let (views, free_running) = backend::run(device, job)?;
+        let job = SampleViews { folder, samples: &samples, stored: &stored, shown, vocabulary: &vocabulary };
+        let (views, free_running, means) = backend::run(device, job)?;
         let analysis = Analysis::read(&folder.analysis())?
             .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
         let chance = scores::chance(&samples);
@@ -100,7 +101,7 @@ impl RunData {
         page.heads.chance = chance;
         page.heads.measured_on = measured_on(&analysis) + &weights_note;
         let starts = starts(folder, &config, &vocabulary)?;
-        page.model = Some(live_model(&folder.weights()?, &vocabulary, &starts)?);
+        page.model = Some(live_model(&folder.weights()?, &vocabulary, (&starts, &means))?);
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
     }
 

@@ -244,6 +244,69 @@ fn page_computes_weights_and_streams() {
     browse("weight.mjs", &[folder.join("cases.json")]);
 }
 
+/// Returns what the page at `page` must compute about the circuit of `run` on an input.
+fn explained_circuit(folder: &Path, run: &str, page: &str, source: Option<&str>, has_means: bool) -> Value {
+    let typed = if source.is_some() { "1 4 9 3 2 7" } else { "1 3 5 7 9 11 13 15 1 3 5 7" };
+    let input = source.map_or(vec!["--text", typed], |source| vec!["--source", source, "--text", typed]);
+    let output = |arguments: &[&str]| -> Value {
+        let arguments = [&arguments[..1], &[run, "--json"], &arguments[1..], &input].concat();
+        serde_json::from_str(&stdout_of(folder, &arguments)).unwrap()
+    };
+    let inspected = output(&["inspect", "--no-ablation"]);
+    let mut sets = vec![(vec!["0.1"], "zero"), (vec!["1.0", "0.mlp"], "zero")];
+    if has_means {
+        sets.extend([(vec!["0.1"], "stored"), (vec!["1.0", "0.mlp"], "stored")]);
+    }
+    if source.is_some() {
+        sets.extend([(vec!["cross.1.1"], "zero"), (vec!["cross.0.0", "1.mlp"], "stored")]);
+    }
+    let ablation = |(components, by): &(Vec<&str>, &str)| {
+        let names = components.join(",");
+        let zero: &[&str] = if *by == "zero" { &["--zero"] } else { &[] };
+        let mut scored = output(&[&["score", "--ablate", &names], zero].concat());
+        scored["components"] = json!(components);
+        scored["by"] = json!(by);
+        scored
+    };
+    let ablations: Vec<Value> = sets.iter().map(ablation).collect();
+    // Inputs of an encoder-decoder are not explained.
+    let explained = if source.is_some() { Value::Null } else { output(&["explain", "--neurons", "0"]) };
+    json!({
+        "page": folder.join(page), "text": typed, "source": source, "tokens": inspected["tokens"],
+        "source_tokens": inspected["source"], "ablations": ablations, "explained": explained,
+    })
+}
+
+#[test]
+fn page_ablates_and_patches_like_the_program() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let trained =
+        ["training.steps=200", "training.learning_rate=1e-2", "analysis.every=0", "model.d_model=24"];
+    let task = ["data.task=arithmetic", "data.train_samples=1024", "training.batch_size=16"];
+    let run = |name: &str, sets: &[&str]| small_run(folder, &[&trained[..], &task, sets].concat(), name);
+    run("learned", &[]);
+    let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false", "qk_norm=true"];
+    let grouped = ["heads=4", "key_value_heads=2", "d_head=6"];
+    let llama = [&llama[..], &grouped].concat().iter().map(|set| format!("model.{set}")).collect::<Vec<_>>();
+    run("llama", &llama.iter().map(String::as_str).collect::<Vec<_>>());
+    run(
+        "translator",
+        &["model.architecture=encoder_decoder", "data.task=reverse", "model.position=relative"],
+    );
+    stdout_of(folder, &["export", "learned", "--format", "gpt2", "--out", "gpt2"]);
+    stdout_of(folder, &["import", "gpt2", "--format", "gpt2", "--run", "imported"]);
+    stdout_of(folder, &["inspect", "imported", "--tokens", "3 1 4", "--out", "inspected"]);
+    let cases = json!([
+        explained_circuit(folder, "learned", "learned/report.html", None, true),
+        explained_circuit(folder, "llama", "llama/report.html", None, true),
+        explained_circuit(folder, "imported", "inspected/report.html", None, false),
+        explained_circuit(folder, "translator", "translator/report.html", Some("7 2 3 9 4 1"), true),
+    ]);
+    fs::write(folder.join("cases.json"), cases.to_string()).unwrap();
+    browse("circuit.mjs", &[folder.join("cases.json")]);
+}
+
 #[test]
 fn page_refuses_unreadable_input() {
     let dir = TempDir::new().unwrap();

@@ -31,6 +31,18 @@ async function openWeight() {
   await value(`document.querySelector("#weight details")?.setAttribute("open", "")`);
 }
 
+/** Opens the circuit and patching on an input with a replaced token. */
+async function openCircuit() {
+  if (await value(`document.getElementById("components").hidden`)) return;
+  await press("#components > summary");
+  await press("#components details > summary");
+  if (await value(`document.getElementById("patching").hidden`)) return;
+  await press("#patching > summary");
+  await press("#exchange");
+  await new Promise((done) => setTimeout(done, 2000));
+  await press("#circuit-drawing .box");
+}
+
 /** Uses the controls of the model if the page has one. */
 async function useModel() {
   if (await value(`document.getElementById("try").hidden`)) return;
@@ -45,6 +57,8 @@ await explore(report, [
   () => audit("as opened"),
   openWeight,
   () => audit("with the computation of a weight and two maps"),
+  openCircuit,
+  () => audit("with the circuit and patching"),
   () => emulate("dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,

@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // The page's files are plain scripts without exports; each uses the ones before it.
-const scripts = ["linear", "norm", "position", "changes", "attention", "feed_forward", "model", "trace", "flow"].map(read).join("\n");
+const scripts = ["linear", "norm", "position", "component", "changes", "attention", "feed_forward", "model", "trace", "flow", "circuit", "patching"].map(read).join("\n");
 const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
     return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();

@@ -195,6 +195,28 @@ async function exploreExchange() {
   await until(`document.querySelectorAll("#chips > [data-index]").length === 2`, "the input ends at a chip");
 }
 
+/** Checks that maps, chips, loss and strips agree with each other while the model writes. */
+async function followWriting() {
+  await value(`(() => { const speed = document.getElementById("speed"); speed.value = "200"; speed.dispatchEvent(new Event("change", { bubbles: true })); })()`);
+  const seen = await value(`(async () => {
+    const seen = [];
+    for (let i = 0; i < 30 && seen.length < 3 && document.getElementById("generate-toggle").ariaPressed === "true"; i++) {
+      await new Promise((done) => setTimeout(done, 60));
+      const chips = document.querySelectorAll("#chips > [data-index]:not(.forgotten)").length, strip = document.querySelector('#strip-rows [aria-pressed="true"]');
+      if (seen.at(-1)?.chips === chips) continue;
+      seen.push({ chips, queries: Number(document.getElementById("matrix").dataset.queries), query: Number(strip.dataset.query), loss: document.getElementById("input-loss").dataset.loss, glow: document.querySelectorAll('#chips [style*="--glow"]').length });
+    }
+    return seen;
+  })()`);
+  // A short answer may end at once.
+  for (const { chips, queries, query, loss, glow } of seen) {
+    same(queries, chips, "the map has a row for each token while the model writes");
+    same(query, chips - 1, "the strips show the newest token");
+    check(loss !== "", "the loss follows");
+    check(glow > 0, "earlier tokens glow");
+  }
+}
+
 async function exploreGenerating() {
   await begin();
   const [[most_likely]] = await candidates();
@@ -214,6 +236,7 @@ async function exploreGenerating() {
   same((await chips()).at(-1), second, "the token that was pressed");
   await press("#generate-toggle");
   await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "generation runs");
+  await followWriting();
   // The generation may already have ended.
   await value(`document.querySelector('#generate-toggle[aria-pressed="true"]')?.click()`);
   await until(`document.getElementById("generate-toggle").ariaPressed === "false"`, "and stops");

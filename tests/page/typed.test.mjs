@@ -81,15 +81,15 @@ test("byte pairs merge in order and decode losslessly", () => {
 
 /** Loads the parts of the page that do not need a document. */
 function parts({ answers = null } = {}) {
-  const live = { config: { vocab: 16 }, tokenizer: { answers } };
-  const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2] };
+  const live = { config: { vocab: 16, layers: 2, heads: 2, norm: "pre" }, tokenizer: { answers } };
+  const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2], model: { stored_sequences: 8 } };
   const state = { sample: -1, kind: "decoder" };
   const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
-  const scripts = [softmax, ...["live/session", "live/generate", "live/address"].map(read)].join("\n");
+  const scripts = [softmax, ...["live/session", "live/writing", "live/generate", "model/component", "live/ablation", "live/address"].map(read)].join("\n");
   return new Function("live", "data", "state", `"use strict"; ${scripts}
-    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets };`)(live, data, state);
+    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets, grownAnswer };`)(live, data, state);
 }
-const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals } = parts();
+const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals, grownAnswer } = parts();
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
 const rounded = (candidates) => candidates.map(({ id, probability }) => [id, Number(probability.toFixed(5))]);
 
@@ -135,17 +135,31 @@ test("a model that learned only answers counts their targets", () => {
   assert.deepEqual(surprisals([{ 7: 0.5 }, { 2: 0.25 }], [1, 7, 2]), [Math.log(4)], "the source does not count");
 });
 
+test("rows of new tokens extend an answer", () => {
+  const before = { logits: Float32Array.of(1, 2, 3, 4), weights: { decoder: [[Float32Array.of(1, 0, 0.5, 0.5)]], cross: [[Float32Array.of(0.1, 0.9, 0.3, 0.7)]], encoder: [[Float32Array.of(7)]] } };
+  const read = { logits: Float32Array.of(5, 6), count: 1, weights: { decoder: [[Float32Array.of(0.25, 0.25, 0.5)]], cross: [[Float32Array.of(0.4, 0.6)]] } };
+  const { logits, weights, visible } = grownAnswer(before, read, 3);
+  assert.deepEqual(Array.from(logits), [1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(Array.from(weights.decoder[0][0]), [1, 0, 0, 0.5, 0.5, 0, 0.25, 0.25, 0.5]);
+  assert.deepEqual(weights.cross[0][0], Float32Array.of(0.1, 0.9, 0.3, 0.7, 0.4, 0.6));
+  assert.deepEqual([weights.encoder, visible], [before.weights.encoder, [[0, 1], [0, 2], [0, 3]]]);
+  const again = grownAnswer(before, { logits: Float32Array.of(9, 9), count: 1, weights: { decoder: [[Float32Array.of(1)]] } }, 1);
+  assert.deepEqual([Array.from(again.logits), Array.from(again.weights.decoder[0][0])], [[9, 9], [1]]);
+});
+
 test("addresses restore inputs and reject invalid states", () => {
   const input = {
     tokens: [3, 1, 4, 15], first: 1, source: [2, 7], before: [1, 4, 0],
     heads: [{ kind: "decoder", layer: 1, head: 0, strength: 0.5, position: null }, { kind: "decoder", layer: 0, head: 1, strength: 0, position: 2 }],
     frozen: [{ kind: "decoder", layer: 1, head: 1, tokens: [1, 2], source: null }],
+    ablated: [{ kind: "feed_forward", layer: 1, head: null, by: "stored" }],
+    paths: [{ from: { kind: "decoder", layer: 0, head: 1 }, to: { kind: "decoder", layer: 1, head: 0 }, input: "key", by: "input" }, { from: { kind: "decoder", layer: 0, head: 1 }, to: { kind: "feed_forward", layer: 0, head: null }, input: null, by: "zero" }],
   };
   const address = addressOf(input);
   assert.match(address, /^#tokens=3\.1\.4\.15&/);
   assert.deepEqual(readAddress(address).input, input);
   assert.equal(readAddress("#attention"), null);
-  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99"];
+  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99", "3&ablated=2.0_zero", "3&ablated=0.0_mean", "3&path=1.0_0.0_key_zero", "3&path=0.0_1.0__zero"];
   for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
 });
 

@@ -39,6 +39,12 @@
 // - `#flow` (details), `#flow-target`; `#flow-table` with `data-position`, `data-target` and `data-logit`, and its rows
 //   with `data-kind`, `data-layer`, `data-head`, `data-length` and `data-logit`, or with `data-depth`, `data-length` and
 //   `data-probability`.
+// - `#strips` (details): `#strip-rows > button` with `data-layer`, `data-head`, `data-query`, and the key with the highest
+//   weight in `data-key` and `data-weight`; `#chips > *` have the style `--glow`. `#speed`.
+// - `#components` (details), `#ablate-by`, `#find-paths`; `#circuit-drawing` with `data-loss` and `data-by`, its
+//   `.box` with `data-component` and `data-effect`, and its `.path` with `data-path`; `#patching` (details), `#exchange`;
+//   `#patching-reading` with `data-position`, `data-clean`, `data-corrupted` and `data-together`, `#patched-components > li`
+//   with `data-share`, and the cells of `#patched-stream` with `data-share`.
 // - `#pair` (details), `#other-head`, `#other-sample`, `#keep-input`; `#pair-maps canvas`; `#pair-reading` with
 //   `data-query`, `data-key`, `data-first`, `data-second` and `data-difference`.
 //
@@ -88,6 +94,8 @@ const views = [
   [["sample", "position"], () => live && markChip()],
   [["sample", "position"], () => live && drawCandidates()],
   [["sample"], () => live && markRefused()],
+  [["theme", "size"], () => live && drawCircuit()],
+  [["position"], () => live && computePatching()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];
 

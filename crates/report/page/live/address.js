@@ -11,6 +11,8 @@ function addressOf() {
   if (input.before) parts.push(["before", joined(input.before)]);
   for (const { kind, layer, head, strength, position } of input.heads) parts.push(["head", [kind, layer, head, strength, ...(position === null ? [] : [position])].join("_")]);
   for (const { kind, layer, head, tokens, source } of input.frozen) parts.push(["frozen", [kind, layer, head, joined(tokens), ...(source ? [joined(source)] : [])].join("_")]);
+  for (const { by, ...component } of input.ablated) parts.push(["ablated", `${componentName(component)}_${by}`]);
+  for (const { from, to, input: into, by } of input.paths) parts.push(["path", [componentName(from), componentName(to), into ?? "", by].join("_")]);
   const { kind, layer, head, query, key, view } = state;
   parts.push(["shown", state.sample === TYPED_SAMPLE ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
@@ -51,6 +53,12 @@ function readAddress(address) {
       return { ...headOf(parts), strength, position: parts[4] === undefined ? null : below(parts[4], tokens.length) };
     }),
     frozen: each("frozen").map((parts) => ({ ...headOf(parts), tokens: ids(parts[3]), source: parts[4] === undefined ? null : ids(parts[4]) })),
+    ablated: each("ablated").map(([name, by]) => ({ ...componentNamed(name), by: checkedBy(by) })),
+    paths: each("path").map(([from, to, into, by]) => {
+      const path = { from: componentNamed(from), to: componentNamed(to), input: into || null, by: checkedBy(by) };
+      if (pathProblem(path)) throw new RangeError(pathProblem(path));
+      return path;
+    }),
   };
   const shown = one("shown")?.split("_");
   if (!shown) return { input: found, shown: null };

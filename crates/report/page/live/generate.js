@@ -29,6 +29,9 @@ function sampleFrom(candidates) {
 /** The logits of the token that follows the input; null if there are none. */
 let next = null;
 
+/** Returns the logits of the last token that was read. */
+const lastRow = ({ logits, count }) => logits.subarray(logits.length - logits.length / count);
+
 function updateNext({ answer, tokens }) {
   next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
 }
@@ -105,30 +108,27 @@ function extended(id) {
   return { tokens, first, before: null, ...(isFull ? { heads: input.heads.filter(({ position }) => position === null), frozen: [] } : {}) };
 }
 
-/** Generates tokens with the KV cache until stopped; the maps are drawn afterwards. */
+/** Generates tokens with the KV cache until stopped. All panels show each new token. */
 async function generate() {
   isGenerating = true;
   markGenerating();
   try {
     await isComputing;
     undoStack.push({ input, typing: false });
-    next = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
+    let read = await live.begin(readTokens(), { source: input.source, interventions: await interventions(input) });
+    let { answer } = shownAnswer;
     const { tokens } = input;
-    let [extendedInput, drawnAt] = [input, performance.now()];
+    let extendedInput = input;
     while (isGenerating && input === extendedInput && input.tokens.length < tokens.length + 1000) {
-      const id = sampleFrom(truncated(next, sampling()));
-      next = await live.append(id);
+      const id = sampleFrom(truncated(lastRow(read), sampling()));
+      read = await live.append(id);
       if (input !== extendedInput) break;
       input = extendedInput = { ...input, ...extended(id) };
+      answer = grownAnswer(answer, read, readTokens().length);
+      showWritten(answer);
       // The start token of an answer is also its end token.
       if (id === answerStart()[0]) break;
-      // Generate as many tokens as fit between two frames.
-      if (performance.now() < drawnAt + 24) continue;
-      for (const view of inputViews) view({ typing: false });
-      drawCandidates();
-      // Continue after the frame is drawn.
-      await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
-      drawnAt = performance.now();
+      await paced();
     }
   } catch (error) {
     showNote(error.message, true);

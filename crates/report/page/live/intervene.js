@@ -81,7 +81,7 @@ function changesInWords() {
     const [current, original] = [input.tokens[index], id].map((id) => isolated(short(live.tokenizer.token(id))));
     return [{ text: `${current} instead of ${original} at position ${position}`, undo: () => replaceToken(index, id) }];
   });
-  return [...replaced, ...heads, ...frozen];
+  return [...replaced, ...heads, ...frozen, ...ablationsInWords()];
 }
 
 function drawChanges() {
@@ -141,7 +141,7 @@ function startIntervene() {
   at("restore").addEventListener("click", () => {
     const { tokens, first, before } = input;
     const restored = before ? { tokens: [...tokens.slice(0, first), ...before, ...tokens.slice(first + before.length)] } : {};
-    change({ ...restored, heads: [], frozen: [], before: null });
+    change({ ...restored, ...NO_CHANGES, before: null });
   });
   inputViews.push(drawIntervene, drawChanges, markChanged);
   answerViews.push(drawEffect);

@@ -21,12 +21,19 @@ const MAX_UNDO_STEPS = 200;
  *   strength of a head, at one query or at all queries
  * @typedef {{kind: string, layer: number, head: number, tokens: number[], source: number[] | null}} Frozen the
  *   head whose pattern is frozen, with the tokens that the pattern is computed on
- * @typedef {{tokens: number[], first: number, source: number[] | null, heads: Strength[], frozen: Frozen[], before: number[] | null}} Input
+ * @typedef {{kind: string, layer: number, head: number | null}} Component a head or, with the kind `feed_forward`, a
+ *   feed-forward layer
+ * @typedef {Component & {by: string}} Ablated an ablated component; `by` is `input` or `stored` for its mean, or `zero`
+ * @typedef {{from: Component, to: Component, input: string | null, by: string}} Path an ablated connection
+ * @typedef {{tokens: number[], first: number, source: number[] | null, heads: Strength[], frozen: Frozen[], ablated: Ablated[], paths: Path[], before: number[] | null}} Input
  *   `first` is the index of the first token that the model reads, `before` the tokens before a replacement
  */
 
+/** An unchanged model. */
+const NO_CHANGES = { heads: [], frozen: [], ablated: [], paths: [] };
+
 /** @type {Input} */
-let input = { tokens: [], first: 0, source: null, heads: [], frozen: [], before: null };
+let input = { tokens: [], first: 0, source: null, ...NO_CHANGES, before: null };
 /** @type {{input: Input, typing: boolean}[]} */
 const undoStack = [];
 /** The answer on display, with its input; null before the first answer. */
@@ -66,7 +73,8 @@ function undo() {
 
 /** Returns the tokens that the model reads; of a continuation longer than the context, only the last ones. */
 const readTokens = () => input.tokens.slice(input.first);
-const isChanged = () => input.heads.length > 0 || input.frozen.length > 0 || input.before !== null;
+const hasChanges = (request) => Object.keys(NO_CHANGES).some((name) => request[name].length > 0) || request.before !== null;
+const isChanged = () => hasChanges(input);
 
 /** Returns the reason why the input is refused, or a note on its answer; both have the wording of the program. */
 function inputRemark() {
@@ -101,8 +109,9 @@ async function pattern({ kind, layer, head, tokens, source }) {
 }
 
 /** Returns the changes of an input in the format of the model. */
-async function interventions({ heads, frozen }) {
+async function interventions({ heads, frozen, ablated, paths }) {
   return {
+    ablated, paths,
     heads: heads.map(({ position, ...head }) => ({ ...head, positions: position === null ? null : [position] })),
     frozen: await Promise.all(frozen.map(async (head) => ({ kind: head.kind, layer: head.layer, head: head.head, weights: await pattern(head),
       keys: (head.kind === "decoder" ? head.tokens : head.source).length }))),
@@ -111,7 +120,7 @@ async function interventions({ heads, frozen }) {
 
 /** Returns the answer of the unchanged model to the tokens before any replacement; null without changes. */
 async function referenceAnswer(request, tokens) {
-  if (request.heads.length === 0 && request.frozen.length === 0 && request.before === null) return null;
+  if (!hasChanges(request)) return null;
   const original = request.before ?? tokens;
   return { tokens: original, ...(await live.forward(original, { source: request.source })) };
 }
@@ -168,7 +177,7 @@ function markRefused() {
   if (isRefused) at("input-loss").dataset.loss = "";
   const isStale = isRefused && state.sample === TYPED_SAMPLE;
   for (const note of document.querySelectorAll(".stale-note")) note.toggleAttribute("hidden", !isStale);
-  for (const id of ["explorer", "weight", "flow", "pair", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
+  for (const id of ["explorer", "weight", "strips", "flow", "components", "patching", "pair", "thumbnails", "predictions-count", "predictions", "prediction"]) at(id).classList.toggle("stale", isStale);
 }
 
 /** Returns the probabilities of the tokens at each position, `[time][vocab]`. */

@@ -12,7 +12,10 @@ async function startLive() {
   startGenerate();
   startIntervene();
   startWeight();
+  startStrips();
   startFlow();
+  startCircuit();
+  startPatching();
   startAddress();
   startTour();
   refusalViews.push(markRefused);

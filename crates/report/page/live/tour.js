@@ -63,7 +63,7 @@ function tourSteps(component, sequence, example) {
   const { query, key } = example;
   const tokenAt = (position) => tokenElement(live.tokenizer.token(tokens[position]));
   const name = layerHead(component.layer, component.head);
-  const plain = { tokens, source, first: 0, before: null, heads: [], frozen: [] };
+  const plain = { tokens, source, first: 0, before: null, ...NO_CHANGES };
   const isInduction = component.kinds.includes("induction");
   const view = { kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false };
   const edge = data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);

@@ -160,7 +160,7 @@ function startFrom(number) {
   const { tokens, source } = data.starts[number];
   startIndex = number;
   at("drawn").replaceChildren(`validation sequence ${number + 1} of ${data.starts.length} in this page`);
-  return change({ tokens, first: 0, source: source ?? null, before: null, heads: [], frozen: [] });
+  return change({ tokens, first: 0, source: source ?? null, before: null, ...NO_CHANGES });
 }
 /** The index of the last validation sequence that was started from; -1 for none. */
 let startIndex = -1;

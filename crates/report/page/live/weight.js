@@ -168,7 +168,7 @@ function rowBars(scores, weights, key, [first, end]) {
 }
 
 /** Returns the steps from the weight to the output of the head. */
-function outputSteps({ weight, value, context, output, stream, strength, weights }, key, cells) {
+function outputSteps({ weight, value, context, output, stream, strength, weights, isReplaced }, key, cells) {
   const added = value.map((number) => number * weight);
   /** @type {ReturnType<typeof weightSteps>} */
   const steps = [{
@@ -177,7 +177,7 @@ function outputSteps({ weight, value, context, output, stream, strength, weights
     parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${fixed(weight, 2)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
   }];
   if (strength !== 1) {
-    steps.push({ step: "strength", title: "Your change", text: [strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
+    steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
   }
   const hasStream = live.config.architecture !== "one_layer";
   const most = largest(weights, 1)[0];

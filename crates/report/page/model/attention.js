@@ -53,7 +53,7 @@ class Heads {
    * @param {Cache} cache the keys and values
    * @param {(position: number, keys: number) => number[]} mask with a causal mask, the queries are at the last positions
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
-   * @param {{of: (head: number) => {strength: (position: number) => number, frozen: any}}} changes see `Changes`
+   * @param {{of: (head: number) => {strength: (position: number) => number, frozen: any, inputs: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives the attention map of each head, `[time, keys]`
    * @returns {Float64Array} `[time, heads * d_head]`
    */
@@ -64,16 +64,20 @@ class Heads {
     const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
     for (let head = 0; head < heads; head++) {
-      const shared = this.keyHead(head) * width;
       const map = maps && new Float32Array(time * keyTime);
-      const { frozen, strength } = changes.of(head);
+      const { frozen, strength, inputs } = changes.of(head);
+      // The numbers, the index of the first one, and the numbers per position.
+      const shared = this.keyHead(head) * width, own = (rows) => [rows, 0, width];
+      const [queryRows, queryAt, queryStride] = inputs.query ? own(inputs.query) : [queries, head * width, stride];
+      const [keys, keyAt, keyStride] = inputs.key ? own(inputs.key) : [cache.keys, shared, cache.width];
+      const [values, valueAt, valueStride] = inputs.value ? own(inputs.value) : [cache.values, shared, cache.width];
       for (let query = 0; query < time; query++) {
         const position = start + query;
         const [first, end] = mask(position, keyTime);
-        const from = query * stride + head * width;
+        const from = query * queryStride + queryAt;
         if (!frozen?.row(position, end, row)) {
           for (let key = first; key < end; key++) {
-            const score = dot(queries, from, cache.keys, key * cache.width + shared, width) * scale;
+            const score = dot(queryRows, from, keys, key * keyStride + keyAt, width) * scale;
             row[key] = bias ? score + bias(head, position - key) : score;
           }
           softmaxOf(row, first, end);
@@ -85,8 +89,8 @@ class Heads {
         for (let key = first; key < end; key++) {
           const weight = row[key] * factor;
           if (weight === 0) continue;
-          const value = key * cache.width + shared;
-          for (let k = 0; k < width; k++) contexts[to + k] += weight * cache.values[value + k];
+          const value = key * valueStride + valueAt;
+          for (let k = 0; k < width; k++) contexts[to + k] += weight * values[value + k];
         }
       }
       maps?.push(map);

@@ -46,10 +46,12 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
     if (block.cross) addBias(block.cross.output);
     for (const [kind, attention, index] of [["decoder", block.attention, 0], ["cross", block.cross, 1]]) {
       for (let head = 0; attention && head < attention.heads.heads; head++) {
-        const { value } = attention.vectors(seen[layer][index].input, tokens.length, head, layers[layer].memory);
-        const map = maps[index][layer][head];
-        const keyTime = map.length / tokens.length, strength = changes[layer][index].of(head).strength(position);
-        parts.push(part(kind, layer, head, headOutput(attention, head, value, map.subarray(position * keyTime, (position + 1) * keyTime), strength)));
+        const found = attention.vectors(seen[layer][index].input, tokens.length, head, layers[layer].memory);
+        const { strength, inputs, replaced } = changes[layer][index].of(head);
+        const value = inputs.value ? (at) => inputs.value.subarray(at * attention.heads.width) : found.value;
+        const map = maps[index][layer][head], keyTime = map.length / tokens.length;
+        const weights = map.subarray(position * keyTime, (position + 1) * keyTime);
+        parts.push(part(kind, layer, head, replaced ? addRows(new Float64Array(width), replaced, width, position) : headOutput(attention, head, value, weights, strength(position))));
       }
     }
     const { input, output: written } = seen[layer].at(-1);

@@ -17,8 +17,10 @@ function work(engine) {
     forward: ([tokens, options]) => model.forward(tokens, options),
     trace: ([tokens, options, cell]) => model.trace(tokens, options, cell),
     stream: ([tokens, options, position, target]) => model.stream(tokens, options, position, target),
-    begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.next(); },
-    append: ([id]) => writer.append(id),
+    losses: ([tokens, options]) => model.losses(tokens, options),
+    patch: ([given, variants]) => model.patch(given, variants),
+    begin: ([tokens, options]) => { writer = model.write(tokens, options); return writer.read(); },
+    append: ([id]) => { writer.tokens.push(id); return writer.read(); },
   };
   return (name, given) => answers[name](given);
 }
@@ -76,7 +78,17 @@ onmessage = ({ data: [number, name, given] }) => {
     return this.ask("stream", [tokens, options, position, target]);
   }
 
-  /** Reads a prompt, which `append` continues; returns the logits of the next token. */
+  /** Computes the loss at each token but the first; see `targetLosses`. */
+  losses(tokens, options = {}) {
+    return this.ask("losses", [tokens, options]);
+  }
+
+  /** Restores activations of a corrupted sequence; see `patchedDifferences`. */
+  patch(given, variants) {
+    return this.ask("patch", [given, variants]);
+  }
+
+  /** Reads a prompt, which `append` continues; returns what `Writer.read` returns. */
   begin(tokens, options = {}) {
     return this.ask("begin", [tokens, options]);
   }
@@ -133,6 +145,50 @@ class ScriptedModel {
     const [queries, keys] = KINDS[kind].sides.map((side) => (side === "inputs" ? tokens : source).length);
     if (!isBelow(query, queries) || !isBelow(key, keys)) throw new RangeError(`unknown cell: query ${query}, key ${key}; queries are 0 to ${queries - 1}, keys 0 to ${keys - 1}`);
     return live.trace(tokens, { source, interventions: await interventions(shownAnswer.input) }, { kind, layer, head, query, key });
+  }
+
+  /**
+   * Ablates components of the model on the input of the page, without its changes. A component has the name that the
+   * program gives it, such as "1.3", "cross.1.3" or "1.mlp"; `by` is "zero", "input" or "stored".
+   */
+  async ablate(names, by = "zero") {
+    const ablated = [names].flat().map((name) => ({ ...componentNamed(name), by: checkedBy(by) }));
+    return this.lossesWith({ ablated });
+  }
+
+  /** Ablates the path from one component to an input of a later one: "query", "key" or "value" of a head. */
+  async ablatePath(from, to, input = null, by = "input") {
+    const path = { from: componentNamed(from), to: componentNamed(to), input, by: checkedBy(by) };
+    const problem = pathProblem(path);
+    if (problem) throw new RangeError(problem);
+    return this.lossesWith({ paths: [path] });
+  }
+
+  async lossesWith(changes) {
+    if (!shownAnswer) throw new Error("the page has no input; type one");
+    const { tokens, source } = shownAnswer;
+    const losses = await live.losses(tokens, { source, interventions: changes });
+    return { losses, loss: mean(losses.filter((_, position) => countedTargets(tokens)[position])) };
+  }
+
+  /**
+   * Patches activations of a clean sequence into a corrupted one of the same length, as `explain` does. Returns the logit
+   * differences `clean` and `corrupted` of two answers after the last token, and the recovered shares `heads[layer][head]`,
+   * `cross`, `feed_forward[layer]` and `stream[depth][position]`.
+   */
+  async patching(clean, corrupted, answers, source = null) {
+    const given = { clean: checkedIds(clean, "clean sequence"), corrupted: checkedIds(corrupted, "corrupted sequence"), answers: checkedIds(answers, "list of answers"), source };
+    if (given.clean.length !== given.corrupted.length || given.answers.length !== 2) throw new RangeError("pass two sequences of the same length and two answers");
+    const cells = Array.from({ length: live.config.layers + 1 }, (_, depth) => given.clean.map((_, position) => ({ depth, position }))).flat();
+    const found = await live.patch(given, [...allComponents.map((component) => [component]), ...cells]);
+    const shares = found.patched.map((patched) => (patched - found.corrupted) / (found.clean - found.corrupted));
+    const layers = Array.from({ length: live.config.layers }, (_, layer) => layer);
+    const of = (kind) => layers.map((layer) => shares.filter((_, at) => allComponents[at]?.kind === kind && allComponents[at].layer === layer));
+    const stream = shares.slice(allComponents.length);
+    return {
+      clean: found.clean, corrupted: found.corrupted, heads: of("decoder"), cross: of("cross"), feed_forward: of("feed_forward").flat(),
+      stream: [...layers, live.config.layers].map((depth) => stream.slice(depth * given.clean.length, (depth + 1) * given.clean.length)),
+    };
   }
 
   /** Zero-ablates a head of the decoder's self-attention in later calls. */

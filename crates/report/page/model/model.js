@@ -60,13 +60,13 @@ class Block {
   }
 
   /** Computes the residual stream `[time, d_model]` after the block, for the positions that follow the cached ones. */
-  forward(stream, time, { cache, memory }, [changes, crossChanges], [maps, crossMaps], seen) {
-    const start = cache.time;
-    let x = this.add(this.norms[0], stream, (input) => this.attention.forward(input, time, cache, changes, maps), seen);
+  forward(stream, time, { cache, memory }, [changes, crossChanges, innerChanges], [maps, crossMaps], seen) {
+    const start = cache.time, width = stream.length / time;
+    let x = this.add(this.norms[0], stream, (input) => changes.add(this.attention.forward(input, time, cache, changes, maps), width, start), seen);
     if (this.cross) {
-      x = this.add(this.norms[1], x, (input) => this.cross.forward(input, time, start, memory, crossChanges, crossMaps), seen);
+      x = this.add(this.norms[1], x, (input) => crossChanges.add(this.cross.forward(input, time, start, memory, crossChanges, crossMaps), width, start), seen);
     }
-    return this.add(this.norms[2], x, (input) => this.feedForward.forward(input, time), seen);
+    return this.add(this.norms[2], x, (input) => innerChanges?.replacement(time, width, start) ?? this.feedForward.forward(input, time), seen);
   }
 }
 
@@ -128,7 +128,8 @@ class OneLayer {
   forward(tokens, layers, changes, maps, seen = null) {
     const stream = Stack.prototype.embed.call({ ...this, scale: 1 }, tokens, layers[0].cache.time);
     const received = maps && [];
-    const output = this.attention.forward(stream, tokens.length, layers[0].cache, changes[0][0], received);
+    const start = layers[0].cache.time;
+    const output = changes[0][0].add(this.attention.forward(stream, tokens.length, layers[0].cache, changes[0][0], received), this.table.shape[1], start);
     seen?.push([{ stream, input: stream, output }]);
     maps?.[0].push(received);
     return output;
@@ -147,6 +148,7 @@ class Model {
    */
   constructor(description, bytes) {
     const weights = new Weights(description.tensors, bytes, description.precision);
+    this.weights = weights;
     this.config = description.config;
     this.sizes = description.sizes;
     const isOneLayer = this.config.architecture === "one_layer";
@@ -160,7 +162,7 @@ class Model {
   /** Creates the caches for a new text; an encoder-decoder also encodes the source. */
   begin(source, interventions, maps, seen = null) {
     const layers = this.stack.newLayers();
-    const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer)]);
+    const changes = layers.map((_, layer) => [new Changes(interventions, "decoder", layer), new Changes(interventions, "cross", layer), new Changes(interventions, "feed_forward", layer)]);
     if (this.encoder) {
       const encoderLayers = this.encoder.newLayers();
       const encoderChanges = encoderLayers.map((_, layer) => [new Changes(interventions, "encoder", layer)]);
@@ -184,7 +186,7 @@ class Model {
   forward(tokens, { source = null, interventions = null } = {}) {
     const weights = { decoder: [] };
     if (this.encoder) Object.assign(weights, { cross: [], encoder: [] });
-    const { layers, changes } = this.begin(source, interventions, weights.encoder);
+    const { layers, changes } = this.begin(source, prepared(this, tokens, source, interventions), weights.encoder);
     const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
     const stream = this.stack.forward(tokens, layers, changes, maps);
     const visible = tokens.map((_, query) => CAUSAL_MASK(query, tokens.length));
@@ -193,44 +195,75 @@ class Model {
 
   /** Computes one attention weight step by step; see `traceWeight`. */
   trace(tokens, options, cell) {
-    return traceWeight(this, tokens, options, cell);
+    return traceWeight(this, tokens, preparedOptions(this, tokens, options), cell);
   }
 
   /** Decomposes the residual stream at a position; see `traceStream`. */
   stream(tokens, options, position, target) {
-    return traceStream(this, tokens, options, position, target);
+    return traceStream(this, tokens, preparedOptions(this, tokens, options), position, target);
   }
 
   /** Starts generation from a prompt; see `Writer`. */
   write(tokens, { source = null, interventions = null } = {}) {
-    return new Writer(this, tokens, this.begin(source, interventions, null));
+    return new Writer(this, tokens, source, interventions);
+  }
+
+  /** Computes the loss at each target of a sequence; see `targetLosses`. */
+  losses(tokens, options) {
+    return targetLosses(this, tokens, options);
+  }
+
+  /** Restores activations of a corrupted sequence from a clean one; see `patchedDifferences`. */
+  patch(given, patches) {
+    return patchedDifferences(this, given, patches);
   }
 }
 
 /** Generates a text token by token with a KV cache. When the context is full, its second half is read again. */
 class Writer {
-  constructor(model, tokens, { layers, changes }) {
+  constructor(model, tokens, source, interventions) {
     this.model = model;
-    this.layers = layers;
-    this.changes = changes;
+    this.source = source;
     this.tokens = [...tokens];
+    // Means over the input are those of the prompt.
+    this.interventions = withOutputs(model, tokens, source, interventions);
     this.first = 0;
     this.readCount = 0;
     // A prompt longer than the context is read completely, unless positions end with the context.
     this.context = Math.max(model.sizes.context, tokens.length);
+    this.begin();
+  }
+
+  /** Creates empty caches. */
+  begin() {
+    const { model, tokens, source, first } = this;
+    const { layers, changes } = model.begin(source, withInputs(model, tokens.slice(first), source, this.interventions), null);
+    this.layers = layers;
+    this.changes = changes;
+    this.readCount = first;
+  }
+
+  /**
+   * Reads the tokens that are not read yet, and returns their logits `[time, vocab]` and their attention maps by kind,
+   * `[layer][head] [time * keys]`.
+   */
+  read() {
+    const time = this.tokens.length;
+    const isFull = time - this.first > this.context;
+    if (isFull) this.first = time - Math.ceil(this.model.sizes.context / 2);
+    // The changed inputs of ablated paths depend on all tokens.
+    if (isFull || this.interventions?.paths?.length > 0) this.begin();
+    const unread = this.tokens.slice(this.readCount);
+    const maps = this.model.encoder ? [[], []] : [[]];
+    const stream = this.model.stack.forward(unread, this.layers, this.changes, maps);
+    this.readCount = time;
+    const logits = Float32Array.from(this.model.logits(stream, unread.length));
+    return { logits, weights: { decoder: maps[0], ...(maps[1] ? { cross: maps[1] } : {}) }, first: this.first, count: unread.length };
   }
 
   /** Returns the logits of the next token, `[vocab]`. */
   next() {
-    const time = this.tokens.length;
-    if (time - this.first > this.context) {
-      this.first = this.readCount = time - Math.ceil(this.model.sizes.context / 2);
-      for (const layer of this.layers) layer.cache.time = 0;
-    }
-    const unread = this.tokens.slice(this.readCount);
-    const stream = this.model.stack.forward(unread, this.layers, this.changes, null);
-    this.readCount = time;
-    return Float32Array.from(this.model.logits(stream.slice(-this.model.head.inputs), 1));
+    return this.read().logits.slice(-this.model.head.outputs);
   }
 
   append(id) {

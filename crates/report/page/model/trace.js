@@ -38,9 +38,13 @@ function traceWeight(model, tokens, options, cell) {
   const { width, heads } = attention.heads;
   const position = attention.position ?? null;
   const [first, end] = (attention.mask ?? NO_MASK)(query, keyTime);
-  const { strength, frozen } = new Changes(options.interventions, kind, layer).of(head);
+  const { strength, frozen, inputs, replaced } = new Changes(options.interventions, kind, layer).of(head);
 
-  const queryVector = found.query(query), keyVectors = Array.from({ length: keyTime }, (_, at) => found.key(at));
+  // The inputs that an ablated path changes are stored as used.
+  const changed = (rows, at) => rows.slice(at * width, (at + 1) * width);
+  const vector = (name, at) => (inputs[name] ? { plain: changed(inputs[name], at), used: changed(inputs[name], at) } : found[name](at));
+  const valueAt = (at) => (inputs.value ? changed(inputs.value, at) : found.value(at));
+  const queryVector = vector("query", query), keyVectors = Array.from({ length: keyTime }, (_, at) => vector("key", at));
   const scale = Math.sqrt(width);
   const biases = keyVectors.map((_, at) => position?.bias?.(head, query - at) ?? 0);
   const scores = keyVectors.map(({ used }, at) => dot(queryVector.used, 0, used, 0, width) / scale + biases[at]);
@@ -50,20 +54,21 @@ function traceWeight(model, tokens, options, cell) {
 
   const context = new Float64Array(heads * width);
   for (let at = first; at < end; at++) {
-    const value = found.value(at);
+    const value = valueAt(at);
     for (let k = 0; k < width; k++) context[head * width + k] += weights[at] * strength(query) * value[k];
   }
   const projection = new Linear(attention.output.rows, null, heads * width, attention.output.outputs);
   const modelWidth = projection.outputs;
+  const output = replaced ? addRows(new Float64Array(modelWidth), replaced, modelWidth, query) : projection.forward(context, 1);
   const keyVector = keyVectors[key];
   const isRotated = position instanceof RotaryPosition;
   const products = Array.from(queryVector.used, (number, k) => number * keyVector.used[k]);
   return {
     query: Array.from(queryVector.used), key: Array.from(keyVector.used),
     unrotated: isRotated ? { query: Array.from(queryVector.plain), key: Array.from(keyVector.plain) } : null,
-    products, scale, bias: biases[key], score: scores[key], weight: weights[key], value: Array.from(found.value(key)),
+    products, scale, bias: biases[key], score: scores[key], weight: weights[key], value: Array.from(valueAt(key)),
     context: Array.from(context.subarray(head * width, (head + 1) * width)),
-    output: Array.from(projection.forward(context, 1)),
+    output: Array.from(output), isReplaced: Boolean(replaced),
     hasBias: Boolean((attention.qkv ?? attention.query).bias), scores, weights, visible: [first, end], strength: strength(query), isFrozen: Boolean(frozen),
     stream: Array.from(found.stream.subarray(query * modelWidth, (query + 1) * modelWidth)),
   };

@@ -81,7 +81,7 @@ pub struct LiveModel {
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
 /// The scripts of the page in loading order: later scripts use earlier ones.
-const SCRIPTS: [&str; 25] = [
+const SCRIPTS: [&str; 33] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
@@ -94,14 +94,22 @@ const SCRIPTS: [&str; 25] = [
     include_str!("../../page/pair.js"),
     include_str!("../../page/predictions.js"),
     include_str!("../../page/film.js"),
+    include_str!("../../page/model/component.js"),
     include_str!("../../page/model/tokenizer.js"),
     include_str!("../../page/model/live.js"),
     include_str!("../../page/live/session.js"),
     include_str!("../../page/live/try.js"),
+    include_str!("../../page/live/writing.js"),
     include_str!("../../page/live/generate.js"),
     include_str!("../../page/live/intervene.js"),
     include_str!("../../page/live/weight.js"),
+    include_str!("../../page/live/flow_drawing.js"),
     include_str!("../../page/live/flow.js"),
+    include_str!("../../page/live/ablation.js"),
+    include_str!("../../page/live/circuit_drawing.js"),
+    include_str!("../../page/live/circuit.js"),
+    include_str!("../../page/live/patching.js"),
+    include_str!("../../page/live/strips.js"),
     include_str!("../../page/live/address.js"),
     include_str!("../../page/live/explain.js"),
     include_str!("../../page/live/tour.js"),
@@ -110,16 +118,19 @@ const SCRIPTS: [&str; 25] = [
 ];
 
 /// The scripts of the page's worker in loading order.
-const ENGINE: [&str; 9] = [
+const ENGINE: [&str; 12] = [
     include_str!("../../page/model/linear.js"),
     include_str!("../../page/model/norm.js"),
     include_str!("../../page/model/position.js"),
+    include_str!("../../page/model/component.js"),
     include_str!("../../page/model/changes.js"),
     include_str!("../../page/model/attention.js"),
     include_str!("../../page/model/feed_forward.js"),
     include_str!("../../page/model/model.js"),
     include_str!("../../page/model/trace.js"),
     include_str!("../../page/model/flow.js"),
+    include_str!("../../page/model/circuit.js"),
+    include_str!("../../page/model/patching.js"),
 ];
 
 /// A page with data derived from it.

@@ -1,0 +1,203 @@
+// The circuit on the input: the change of the loss when each component and each path is ablated, computed by the page's
+// model. A click ablates a component or a path in all panels.
+
+/** The maximum number of components that are ablated without a request, and between which paths are searched. */
+const MAX_ABLATED = 64, MAX_SEARCHED = 12;
+/** The minimum change of the loss for which a path is shown, as a share of the change when all components are ablated. */
+const MIN_PATH_EFFECT = 0.02;
+
+/** The way to ablate that clicks use. */
+let ablateBy = hasStoredMeans ? "stored" : "input";
+/** The effects of ablations on an input: losses by the name of a component or path. */
+let circuitEffects = { key: "", loss: 0, losses: new Map() };
+/** The paths found on an input, with the key of their effects; null for those of the analysis. */
+let foundPaths = null;
+/** The number of the last request, whose answer is shown. */
+let circuitRequest = 0;
+/** The index of the element in the tab order: components first, then paths. */
+let circuitFocus = 0;
+
+const pathName = ({ from, to, input: into }) => `${componentName(from)} ${componentName(to)} ${into}`;
+
+/** Returns the component of a circuit file. */
+const storedComponent = (layer, head, isCross) => ({ kind: head === null || head === undefined ? "feed_forward" : isCross ? "cross" : "decoder", layer, head: head ?? null });
+/** Returns the components and paths that the analysis found. */
+const analysedComponents = () => (data.circuit?.components ?? []).map((found) => ({ ...found, component: storedComponent(found.layer, found.head, found.cross) }));
+const analysedPaths = () => (hasPaths ? data.circuit?.edges ?? [] : []).map((edge) => ({
+  from: storedComponent(...edge.from, edge.from_cross), to: storedComponent(...edge.to, edge.to_cross), input: edge.input ?? null, ablated: edge.ablated,
+}));
+const shownPaths = () => (foundPaths?.key === circuitEffects.key ? foundPaths.paths : analysedPaths());
+
+/** Returns the mean loss of the input with changes, over the targets that count. */
+async function lossWith(tokens, source, changes) {
+  const losses = await live.losses(tokens, { source, interventions: changes });
+  return mean(losses.filter((_, position) => countedTargets(tokens)[position]));
+}
+
+/** Ablates each component and path of the circuit on the input, one after another, and draws the effects. */
+async function computeCircuit() {
+  const request = ++circuitRequest;
+  const isCurrent = () => request === circuitRequest && at("components").open && shownAnswer !== null && !isGenerating;
+  if (!isCurrent()) return;
+  const { tokens, source } = shownAnswer, by = ablateBy;
+  const key = JSON.stringify([tokens, source, by]);
+  if (circuitEffects.key !== key) circuitEffects = { key, loss: NaN, losses: new Map() };
+  const effects = circuitEffects;
+  drawCircuit();
+  if (tokens.length < 2) return;
+  const compute = async (name, changes) => {
+    if (effects.losses.has(name) || !isCurrent()) return;
+    effects.losses.set(name, await lossWith(tokens, source, changes));
+    // Further components follow after the keystrokes that wait.
+    if (isCurrent()) requestCircuitDrawing();
+  };
+  if (Number.isNaN(effects.loss)) effects.loss = await lossWith(tokens, source, null);
+  const order = [...analysedComponents().map(({ component }) => component), ...allComponents].slice(0, analysedComponents().length + MAX_ABLATED);
+  for (const component of order) await compute(componentName(component), { ablated: [{ ...component, by }] });
+  for (const path of shownPaths()) await compute(pathName(path), { paths: [{ ...path, by }] });
+}
+
+let isDrawingRequested = false;
+function requestCircuitDrawing() {
+  if (isDrawingRequested) return;
+  isDrawingRequested = true;
+  requestAnimationFrame(() => {
+    isDrawingRequested = false;
+    drawCircuit();
+  });
+}
+
+/** Searches the paths between the components with the largest effects on the input. */
+async function findPaths() {
+  if (!shownAnswer) return;
+  const { tokens, source } = shownAnswer, by = ablateBy, effects = circuitEffects;
+  at("find-paths").disabled = true;
+  const effect = (component) => Math.abs((effects.losses.get(componentName(component)) ?? effects.loss) - effects.loss);
+  const ends = allComponents.length <= MAX_SEARCHED ? allComponents : allComponents.toSorted((a, b) => effect(b) - effect(a)).slice(0, MAX_SEARCHED);
+  const candidates = ends.flatMap((from) => ends.filter((to) => orderOf(from) < orderOf(to)).flatMap((to) => inputsOf(to).map((into) => ({ from, to, input: into }))));
+  const all = await lossWith(tokens, source, { ablated: allComponents.map((component) => ({ ...component, by })) });
+  const found = [];
+  for (const [index, path] of candidates.entries()) {
+    if (effects !== circuitEffects || !at("components").open) break;
+    const loss = await lossWith(tokens, source, { paths: [{ ...path, by }] });
+    if (Math.abs(loss - effects.loss) >= MIN_PATH_EFFECT * Math.abs(all - effects.loss)) {
+      effects.losses.set(pathName(path), loss);
+      found.push(path);
+    }
+    if (index % 10 === 0) at("circuit-reading").replaceChildren(`${index} of ${candidates.length} paths are ablated …`);
+  }
+  at("find-paths").disabled = false;
+  if (effects !== circuitEffects) return;
+  const note = `${found.length} of ${candidates.length} paths change the loss by at least ${100 * MIN_PATH_EFFECT} % of the change when all components are ablated.`;
+  foundPaths = { key: effects.key, paths: found, note };
+  drawCircuit();
+}
+
+/** Returns the components and paths on display, with their effects. */
+function circuitOnDisplay() {
+  const { loss, losses } = circuitEffects;
+  const effectOf = (name) => (losses.has(name) ? losses.get(name) - loss : null);
+  const analysed = analysedComponents();
+  const components = allComponents.map((component) => {
+    const found = analysed.find((other) => isSameComponent(other.component, component));
+    return { component, effect: effectOf(componentName(component)), isAblated: ablationOf(component) !== null, inCircuit: Boolean(found), kinds: (found?.kinds ?? []).map((kind) => kind.replaceAll("_", " ")), stored: found?.ablated ?? null };
+  });
+  const isAblated = (path) => input.paths.some((other) => isSamePath(other, path));
+  // An ablated path stays on display.
+  const others = input.paths.filter((path) => !shownPaths().some((other) => isSamePath(other, path)));
+  const paths = [...shownPaths(), ...others].map((path) => ({ stored: null, ...path, effect: effectOf(pathName(path)), isAblated: isAblated(path) }));
+  const top = (all) => all.reduce((most, { effect }) => Math.max(most, Math.abs(effect ?? 0)), 1e-6);
+  const tops = [top(components), top(paths)];
+  return { components: components.map((found) => ({ ...found, top: tops[0] })), paths: paths.map((path) => ({ ...path, top: tops[1] })) };
+}
+
+function drawCircuit() {
+  if (!at("components").open) return;
+  const { components, paths } = circuitOnDisplay();
+  const svg = at("circuit-drawing");
+  const had = svg.contains(document.activeElement);
+  drawCircuitInto(svg, components, paths, Math.max(svg.parentElement.clientWidth, 240));
+  const elements = circuitElements();
+  circuitFocus = Math.min(circuitFocus, elements.length - 1);
+  elements[circuitFocus]?.setAttribute("tabindex", "0");
+  if (had) elements[circuitFocus]?.focus();
+  Object.assign(svg.dataset, { loss: circuitEffects.loss, by: ablateBy });
+  readCircuit();
+  drawCircuitTables(components, paths);
+}
+
+const circuitElements = () => [...at("circuit-drawing").querySelectorAll(".box"), ...at("circuit-drawing").querySelectorAll(".path")];
+
+/** States what is ablated, and the loss with and without it. */
+function readCircuit() {
+  const ablated = [...allComponents.filter(ablationOf).map(componentInWords), ...input.paths.map((path) => `the path from ${pathInWords(path)}`)];
+  const { loss } = circuitEffects;
+  const now = shownAnswer ? mean(shownAnswer.losses) : NaN;
+  const line = Number.isNaN(loss) ? "The input needs at least two tokens."
+    : ablated.length === 0 ? `Loss on this input: ${fixed(loss, 3)} nats. The number in a box is the change of this loss when only that component is ablated (replaced by ${ABLATIONS[ablateBy]}).`
+    : `With ${ablated.join(" and ")} ablated, the loss on this input changes from ${fixed(loss, 3)} to ${fixed(now, 3)} nats; all panels show the changed model.`;
+  at("circuit-reading").replaceChildren(line, foundPaths?.key === circuitEffects.key ? ` ${foundPaths.note}` : "");
+}
+
+/** Fills the tables, which hold the same numbers as the drawing. */
+function drawCircuitTables(components, paths) {
+  const { loss } = circuitEffects;
+  const analysis = data.circuit && !data.circuit.no_circuit ? data.circuit : null;
+  const changeOf = (stored) => (stored === null || stored === undefined ? "–" : signedText(stored - analysis.loss, 3));
+  const table = (head, rows) => [
+    element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
+    element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", {}, cell)))))];
+  const onData = analysis ? [`on ${analysis.sequences ?? "the"} validation sequences`] : [];
+  const changed = (effect) => (effect === null ? "…" : signedText(effect, 3));
+  at("component-table").replaceChildren(...table(["component", "kind", "loss when ablated", "change", ...onData], components.map(({ component, kinds, effect, stored }) =>
+    [componentInWords(component), kinds.join(", "), effect === null ? "…" : fixed(loss + effect, 3), changed(effect), ...(analysis ? [changeOf(stored)] : [])])));
+  at("path-table").hidden = paths.length === 0;
+  at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", "change", ...onData], paths.map((path) =>
+    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.ablated)] : [])])));
+}
+
+/** Ablates or restores the component or path of an element of the drawing. */
+async function toggleAblation(target) {
+  const { components, paths } = circuitOnDisplay();
+  const found = target.dataset.index !== undefined ? components[Number(target.dataset.index)] : paths[Number(target.dataset.path)];
+  circuitFocus = circuitElements().indexOf(target);
+  const by = found.isAblated ? null : ablateBy;
+  const done = found.component ? setAblation(found.component, by) : setPathAblation(found, by);
+  drawCircuit();
+  await done;
+  showTyped();
+}
+
+function startCircuit() {
+  at("components").hidden = false;
+  const options = Object.entries(ABLATIONS).filter(([by]) => by !== "stored" || hasStoredMeans);
+  at("ablate-by").append(...options.map(([by, text]) => element("option", { value: by }, text)));
+  at("ablate-by").value = ablateBy;
+  at("ablate-by").addEventListener("change", (event) => {
+    ablateBy = event.target.value;
+    computeCircuit();
+  });
+  for (const id of ["find-paths", "path-legend"]) at(id).hidden = !hasPaths;
+  at("find-paths").addEventListener("click", findPaths);
+  at("components").addEventListener("toggle", computeCircuit);
+  const svg = at("circuit-drawing");
+  const elementOf = (event) => event.target.closest("[role=button]");
+  svg.addEventListener("click", (event) => elementOf(event) && toggleAblation(elementOf(event)));
+  svg.addEventListener("keydown", (event) => {
+    const elements = circuitElements(), now = elements.indexOf(document.activeElement);
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      if (now >= 0) toggleAblation(elements[now]);
+      return;
+    }
+    const next = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1, Home: 0, End: elements.length - 1 }[event.key];
+    if (next === undefined || !elements[next]) return;
+    event.preventDefault();
+    elements[now]?.setAttribute("tabindex", "-1");
+    circuitFocus = next;
+    elements[next].setAttribute("tabindex", "0");
+    elements[next].focus();
+  });
+  answerViews.push(computeCircuit);
+  inputViews.push(() => at("components").open && drawCircuit());
+}
