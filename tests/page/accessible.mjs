@@ -28,6 +28,7 @@ async function openWeight() {
   await new Promise((done) => setTimeout(done, 1000));
   await press("#pair > summary");
   if (!(await value(`document.getElementById("flow").hidden`))) await press("#flow > summary");
+  if (await value(`document.getElementById("flow").open`)) await press("#flow > details > summary");
   await value(`document.querySelector("#weight details")?.setAttribute("open", "")`);
 }
 

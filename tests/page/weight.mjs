@@ -137,6 +137,15 @@ async function compareFlow({ page: path, tokens, source_tokens: ids, sites }) {
   const sum = parts.reduce((total, { logit: share }) => total + Number(share), 0);
   close(sum, Number(logit), `${path}: the shares add up to the logit`);
   await screenshot(`flow-${parts.length}`);
+  const boxes = await value(`Array.from(document.querySelectorAll("#flow-drawing .part"), ({ dataset }) => ({ ...dataset }))`);
+  same(boxes.map(({ kind, layer, head, logit }) => [kind, layer, head, logit].join()).join("; "), parts.map(({ kind, layer, head, logit }) => [kind, layer, head, logit].join()).join("; "), `${path}: the drawing has the numbers of the table`);
+  const other = await value(`Number(document.querySelector('#flow-drawing .predicted[aria-pressed="false"]').dataset.id)`);
+  await press(`#flow-drawing .predicted[data-id="${other}"]`);
+  await until(`document.getElementById("flow-table").dataset.target === "${other}"`, `${path}: a predicted token in the drawing is decomposed`);
+  check(await value(`document.querySelector("#flow-drawing .neuron").textContent.includes(" at ")`), `${path}: neurons name the tokens that drive them`);
+  await press(`#flow-drawing .part[data-kind="decoder"][data-layer="1"][data-head="1"]`);
+  same(await value(`document.getElementById("chosen").textContent`), "layer 1, head 1", "a head in the drawing selects its map");
+  await press("#flow > details > summary");
   await press("#flow-table .link");
   same(await value(`document.getElementById("chosen").textContent`), "layer 0, head 0", "a head in the table selects its map");
   await press("#flow > summary");

@@ -36,7 +36,8 @@
 //   weight of the selected cell came about, with `data-kind`, `data-layer`, `data-head`, `data-query`, `data-key`,
 //   `data-score` and `data-weight`; `#weight-open`, `#weight-close`, `#weight-steps > li` with `data-step`.
 //
-// - `#flow` (details), `#flow-target`; `#flow-table` with `data-position`, `data-target` and `data-logit`, and its rows
+// - `#flow` (details), `#flow-target`; `#flow-drawing` with `.part` (`data-kind`, `data-layer`, `data-head`, `data-logit`) and
+//   `.predicted` (`data-id`, `data-depth`); `#flow-table` with `data-position`, `data-target` and `data-logit`, and its rows
 //   with `data-kind`, `data-layer`, `data-head`, `data-length` and `data-logit`, or with `data-depth`, `data-length` and
 //   `data-probability`.
 // - `#strips` (details): `#strip-rows > button` with `data-layer`, `data-head`, `data-query`, and the key with the highest
@@ -95,6 +96,7 @@ const views = [
   [["sample", "position"], () => live && drawCandidates()],
   [["sample"], () => live && markRefused()],
   [["theme", "size"], () => live && drawCircuit()],
+  [["size"], () => live && drawFlow()],
   [["position"], () => live && computePatching()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
 ];

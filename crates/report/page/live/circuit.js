@@ -14,8 +14,6 @@ let circuitEffects = { key: "", loss: 0, losses: new Map() };
 let foundPaths = null;
 /** The number of the last request, whose answer is shown. */
 let circuitRequest = 0;
-/** The index of the element in the tab order: components first, then paths. */
-let circuitFocus = 0;
 
 const pathName = ({ from, to, input: into }) => `${componentName(from)} ${componentName(to)} ${into}`;
 
@@ -117,15 +115,13 @@ function drawCircuit() {
   const svg = at("circuit-drawing");
   const had = svg.contains(document.activeElement);
   drawCircuitInto(svg, components, paths, Math.max(svg.parentElement.clientWidth, 240));
-  const elements = circuitElements();
-  circuitFocus = Math.min(circuitFocus, elements.length - 1);
-  elements[circuitFocus]?.setAttribute("tabindex", "0");
-  if (had) elements[circuitFocus]?.focus();
+  restoreRoving(svg, circuitElements, had);
   Object.assign(svg.dataset, { loss: circuitEffects.loss, by: ablateBy });
   readCircuit();
   drawCircuitTables(components, paths);
 }
 
+/** The buttons of the drawing: components first, then paths. */
 const circuitElements = () => [...at("circuit-drawing").querySelectorAll(".box"), ...at("circuit-drawing").querySelectorAll(".path")];
 
 /** States what is ablated, and the loss with and without it. */
@@ -160,7 +156,6 @@ function drawCircuitTables(components, paths) {
 async function toggleAblation(target) {
   const { components, paths } = circuitOnDisplay();
   const found = target.dataset.index !== undefined ? components[Number(target.dataset.index)] : paths[Number(target.dataset.path)];
-  circuitFocus = circuitElements().indexOf(target);
   const by = found.isAblated ? null : ablateBy;
   const done = found.component ? setAblation(found.component, by) : setPathAblation(found, by);
   drawCircuit();
@@ -180,24 +175,7 @@ function startCircuit() {
   for (const id of ["find-paths", "path-legend"]) at(id).hidden = !hasPaths;
   at("find-paths").addEventListener("click", findPaths);
   at("components").addEventListener("toggle", computeCircuit);
-  const svg = at("circuit-drawing");
-  const elementOf = (event) => event.target.closest("[role=button]");
-  svg.addEventListener("click", (event) => elementOf(event) && toggleAblation(elementOf(event)));
-  svg.addEventListener("keydown", (event) => {
-    const elements = circuitElements(), now = elements.indexOf(document.activeElement);
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      if (now >= 0) toggleAblation(elements[now]);
-      return;
-    }
-    const next = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1, Home: 0, End: elements.length - 1 }[event.key];
-    if (next === undefined || !elements[next]) return;
-    event.preventDefault();
-    elements[now]?.setAttribute("tabindex", "-1");
-    circuitFocus = next;
-    elements[next].setAttribute("tabindex", "0");
-    elements[next].focus();
-  });
+  makeRoving(at("circuit-drawing"), circuitElements, toggleAblation);
   answerViews.push(computeCircuit);
   inputViews.push(() => at("components").open && drawCircuit());
 }

@@ -83,7 +83,7 @@ function boxElement({ component, effect, top, isAblated, kinds, inCircuit }, ind
   const ground = svgElement("rect", { x, y, width, height: BOX.height, rx: 5 });
   ground.style.setProperty("--share", `${Math.round(45 * share)}%`);
   group.append(svgElement("title", {}, label), ground,
-    svgElement("text", { x: x + width / 2, y: y + 16, class: "name" }, name), svgElement("text", { x: x + width / 2, y: y + 31, class: "effect" }, change));
+    svgElement("text", { x: x + width / 2, y: y + 16, class: "name" }, `${name} `), svgElement("text", { x: x + width / 2, y: y + 31, class: "effect" }, change));
   if (isAblated) group.append(svgElement("line", { x1: x + 3, y1: y + BOX.height - 3, x2: x + width - 3, y2: y + 3, class: "strike" }));
   return group;
 }

@@ -4,6 +4,24 @@
 let flowTarget = null;
 /** The number of the last request, whose answer is shown. */
 let flowRequest = 0;
+/** The decomposition on display; null before the first. */
+let drawnFlow = null;
+
+const flowButtons = () => [...at("flow-drawing").querySelectorAll('[role="button"]')];
+
+function drawFlow() {
+  if (!drawnFlow || !at("flow").open) return;
+  const svg = at("flow-drawing"), had = svg.contains(document.activeElement);
+  drawFlowInto(svg, drawnFlow, Math.max(svg.parentElement.clientWidth, 240), (id) => live.tokenizer.token(id));
+  restoreRoving(svg, flowButtons, had);
+}
+
+/** Selects the map of a head, or a token whose logit is decomposed. */
+function chooseInFlow({ dataset: { kind, layer, head, id } }) {
+  if (id === undefined) return update({ kind, layer: Number(layer), head: Number(head), ...(state.view === "matrix" ? {} : strongest({ layer: Number(layer), head: Number(head) })) });
+  flowTarget = Number(id);
+  showFlow();
+}
 
 /** Names a component. */
 function partInWords({ kind, layer, head }) {
@@ -29,6 +47,8 @@ async function showFlow() {
   at("flow-title").replaceChildren("After ", name(tokens[position]), ` at position ${position}. `, ...(isLinear
     ? ["The logit of ", name(found.target), ` is ${fixed(found.logit, 2)} above the mean of all tokens; the shares below add up to it${live.config.softcap > 0 ? " before the softcap" : ""}.`]
     : ["With post-norm, the logit is not a sum of shares, so only lengths and predictions are shown."]));
+  drawnFlow = found;
+  drawFlow();
   const top = found.parts.reduce((most, { logit }) => Math.max(most, Math.abs(logit ?? 0)), 1e-9);
   const rows = [];
   const stage = (depth) => rows.push(stageRow(found, depth, name));
@@ -61,10 +81,10 @@ function partRow(part, top, neurons) {
   const bar = element("span", { class: `signed ${logit < 0 ? "negative" : ""}`, "aria-hidden": "true" }, element("i"));
   const share = 50 * Math.abs(logit ?? 0) / top;
   Object.assign(/** @type {HTMLElement} */ (bar.firstElementChild).style, { width: `${share}%`, left: `${logit < 0 ? 50 - share : 50}%` });
-  const active = neurons.map(({ neuron, activation, logit: part }) => `${neuron} (activation ${fixed(activation, 1)}${part === null ? "" : `, share ${fixed(part, 2)}`})`).join("; ");
+  const active = neurons.map((neuron) => neuronInWords(neuron, (id) => live.tokenizer.token(id), 60)).join("; ");
   return element("tr", { class: isHead && kind === state.kind && layer === state.layer && head === state.head ? "chosen" : "", "data-kind": kind, "data-layer": layer ?? "", "data-head": head ?? "", "data-length": length, "data-logit": logit ?? "" },
     element("th", { scope: "row" }, label), element("td", {}, fixed(length, 2)),
-    element("td", {}, ...(logit === null ? ["–"] : [bar, fixed(logit, 2)])), element("td", { class: "muted" }, active && `most active neurons: ${active}`));
+    element("td", {}, ...(logit === null ? ["–"] : [bar, fixed(logit, 2)])), element("td", { class: "muted" }, active));
 }
 
 /** Fills the list of tokens whose logit can be decomposed: the most likely ones, and the one that follows. */
@@ -77,6 +97,7 @@ function drawFlowTargets({ stages, target }, follower) {
 
 function startFlow() {
   at("flow").addEventListener("toggle", showFlow);
+  makeRoving(at("flow-drawing"), flowButtons, chooseInFlow);
   at("flow-target").addEventListener("change", (event) => {
     flowTarget = event.target.value === "" ? null : Number(event.target.value);
     showFlow();

@@ -1,8 +1,8 @@
 // The residual stream at one position: what each component adds to it, and what the model would predict from it after
 // each layer (logit lens, nostalgebraist, 2020; direct logit attribution, Elhage et al., 2021).
 
-/** The number of neurons per layer, and of tokens per prediction. */
-const MAX_NEURONS = 3, MAX_PREDICTED = 3;
+/** The number of neurons per layer, of tokens that drive a neuron, and of tokens per prediction. */
+const MAX_NEURONS = 3, MAX_DRIVERS = 3, MAX_PREDICTED = 3;
 
 /** Returns the indices of the largest values, largest first. */
 const largestOf = (values, count) => Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, count);
@@ -56,7 +56,7 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
     }
     const { input, output: written } = seen[layer].at(-1);
     parts.push(part("feed_forward", layer, null, row(written)));
-    neurons.push(...activeNeurons(block.feedForward, row(input), attribution, layer));
+    neurons.push(...activeNeurons(block.feedForward, input, { position, tokens }, attribution, layer));
   });
   if (attribution) parts.push({ kind: "biases", layer: null, head: null, length: Math.hypot(...biases), logit: attribution.of(biases) + attribution.constant });
   const probabilities = (stream) => {
@@ -112,12 +112,17 @@ function attributionOf(model, stream, token) {
   return { of, constant: constantOf(norm.beta) + headBias };
 }
 
-/** Returns the neurons with the largest activations, each with the vector's share of the logit. */
-function activeNeurons(feedForward, input, attribution, layer) {
-  const active = feedForward.hidden(input, 1);
+/**
+ * Returns the neurons with the largest activations at a position, each with the vector's share of the logit, and the tokens
+ * of the sequence on which it is most active.
+ */
+function activeNeurons(feedForward, input, { position, tokens }, attribution, layer) {
+  const all = feedForward.hidden(input, tokens.length);
   const { rows, inputs, outputs } = feedForward.down;
+  const active = all.subarray(position * inputs, (position + 1) * inputs);
   return largestOf(active, MAX_NEURONS).map((neuron) => {
     const vector = Float64Array.from({ length: outputs }, (_, k) => active[neuron] * rows[k * inputs + neuron]);
-    return { layer, neuron, activation: active[neuron], logit: attribution?.of(vector) ?? null };
+    const drivers = largestOf(tokens.map((_, at) => all[at * inputs + neuron]), MAX_DRIVERS).map((at) => ({ id: tokens[at], position: at, activation: all[at * inputs + neuron] }));
+    return { layer, neuron, activation: active[neuron], logit: attribution?.of(vector) ?? null, drivers };
   });
 }
