@@ -11,7 +11,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, page, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, middle, page, press, same, screenshot } from "./hands.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
 const { value, key } = page;
@@ -162,6 +162,23 @@ async function usePatching({ page: path, tokens }) {
   await press("#restore");
 }
 
+/** Checks that a copied link restores the colour scale and the comparison, and that words have definitions. */
+async function useLink({ page: path }) {
+  await press('#scales label:has(> input[value="root"])');
+  await press("#pair > summary");
+  await value(`(() => { const select = document.getElementById("other-head"); select.value = "1 0"; select.dispatchEvent(new Event("change", { bubbles: true })); })()`);
+  await until(`/&scale=root&pair=1_0_$/.test(location.hash)`, `${path}: the link holds the scale and the comparison`);
+  const link = await value("document.getElementById('link').getAttribute('href')");
+  await press('#scales label:has(> input[value="linear"])');
+  await press("#pair > summary");
+  await until(`!/&scale=/.test(location.hash)`, `${path}: the address follows`);
+  await value(`location.hash = ${list(link)}`);
+  await until(`document.querySelector("#scales input:checked").value === "root" && document.getElementById("pair").open && document.getElementById("other-head").value === "1 0"`, `${path}: and restores them`);
+  const { x, y } = await middle('#head-scores [data-term="chance"]');
+  await page.move(x, y);
+  check((await text("definition")).includes("attends to all visible keys equally"), `${path}: the chance level is defined`);
+}
+
 const steps = cases.map((each) => async () => {
   await page.open(pathToFileURL(resolve(each.page)).href);
   if (each.source !== null) await type(each.source, "input-source");
@@ -174,6 +191,7 @@ const steps = cases.map((each) => async () => {
   await emulate(each.source === null ? "light" : "dark");
   await useCircuit(each);
   await usePatching(each);
+  await useLink(each);
   for (const [call, reason] of [[`ablate("9.9")`, "unknown component: 9.9"], [`ablate("0.0", "median")`, "unknown ablation: median"], [`ablatePath("1.0", "0.0", "key")`, "must come later"], [`ablatePath("0.0", "1.0", "keys")`, "does not have the input"], [`patching([1], [1, 2], [0, 1])`, "same length"]]) {
     const reply = await value(`window.model.${call}.then(() => "nothing", String)`);
     check(reply.includes(reason), `${call} is refused: ${reply}`);

@@ -83,11 +83,12 @@ test("byte pairs merge in order and decode losslessly", () => {
 function parts({ answers = null } = {}) {
   const live = { config: { vocab: 16, layers: 2, heads: 2, norm: "pre" }, tokenizer: { answers } };
   const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2], model: { stored_sequences: 8 } };
-  const state = { sample: -1, kind: "decoder" };
+  const state = { sample: -1, kind: "decoder", scale: "linear" };
   const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/writing", "live/generate", "model/component", "live/ablation", "live/address"].map(read)].join("\n");
-  return new Function("live", "data", "state", `"use strict"; ${scripts}
-    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets, grownAnswer };`)(live, data, state);
+  const [at, other] = [() => ({ open: false }), { layer: null, head: null, sample: null }];
+  return new Function("live", "data", "state", "at", "other", `"use strict"; ${scripts}
+    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets, grownAnswer };`)(live, data, state, at, other);
 }
 const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals, grownAnswer } = parts();
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);
@@ -159,7 +160,7 @@ test("addresses restore inputs and reject invalid states", () => {
   assert.match(address, /^#tokens=3\.1\.4\.15&/);
   assert.deepEqual(readAddress(address).input, input);
   assert.equal(readAddress("#attention"), null);
-  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99", "3&ablated=2.0_zero", "3&ablated=0.0_mean", "3&path=1.0_0.0_key_zero", "3&path=0.0_1.0__zero"];
+  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99", "3&scale=log", "3&pair=2_0_", "3&ablated=2.0_zero", "3&ablated=0.0_mean", "3&path=1.0_0.0_key_zero", "3&path=0.0_1.0__zero"];
   for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
 });
 

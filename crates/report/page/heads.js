@@ -60,7 +60,7 @@ function sortBy(key) {
 
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
-  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. The last row is the score of a head that attends to all visible keys equally.`);
+  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. The last row is the `, element("button", { type: "button", class: "term", "data-term": "chance" }, "chance level"), ".");
   // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {
@@ -76,7 +76,7 @@ function drawScoreTable() {
     row.classList.toggle("chosen", layer === state.layer && head === state.head);
     return row;
   });
-  const chance = element("tr", {}, element("th", { scope: "row" }, "chance"), ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score), score.digits))));
+  const chance = element("tr", {}, element("th", { scope: "row" }, element("span", { class: "term", "data-term": "chance" }, "chance")), ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score), score.digits))));
   at("scores").replaceChildren(head, element("tbody", {}, ...rows), element("tfoot", {}, chance));
   if (!focused) return;
   const again = focused.score ? `[data-score="${focused.score}"]` : `[data-layer="${focused.layer}"][data-head="${focused.head}"]`;
@@ -87,7 +87,7 @@ function drawScoreTable() {
 const chanceOf = (score) => data.chance[score.key] ?? null;
 
 /** Returns the chance level of a score as a note, or nothing for a score without one. */
-const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span", { class: "muted", title: "the score of a head that attends to all visible keys equally" }, ` (chance ${fixed(chanceOf(score), score.digits)})`));
+const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span", { class: "muted" }, " (", element("span", { class: "term", "data-term": "chance" }, "chance"), ` ${fixed(chanceOf(score), score.digits)})`));
 
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {

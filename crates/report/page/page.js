@@ -111,7 +111,7 @@ const mapViews = [
   [["theme", "sample", "kind", "sort", "ascending", "difference", "scale"], orderThumbnails],
   [["layer", "head"], markThumbnail],
   [["theme", "sample", "kind", "difference", "scale"], () => live && markChanged()],
-  [["sample", "kind", "layer", "head", "query", "key", "view", "difference"], () => live && shownAnswer && writeAddress()],
+  [["sample", "kind", "layer", "head", "query", "key", "view", "difference", "scale"], () => live && shownAnswer && writeAddress()],
   [["sample", "kind", "direction"], drawTokens],
   [["theme", "size", "view", "sample", "kind", "layer", "head", "query", "key", "difference", "scale"], () => state.view === "matrix" && drawMatrix()],
   [["sample", "kind", "layer", "head", "query", "key", "view", "direction"], readCell],
@@ -240,11 +240,11 @@ function drawSummary() {
   at("run").append(data.run);
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
-  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...withTerms(name)), element("dd", {}, value))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
   at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `Circuit: ${line}`);
-  at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, part)));
+  at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part))));
   // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("training-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;

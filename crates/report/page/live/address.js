@@ -15,6 +15,8 @@ function addressOf() {
   for (const { from, to, input: into, by } of input.paths) parts.push(["path", [componentName(from), componentName(to), into ?? "", by].join("_")]);
   const { kind, layer, head, query, key, view } = state;
   parts.push(["shown", state.sample === TYPED_SAMPLE ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
+  if (state.scale !== "linear") parts.push(["scale", state.scale]);
+  if (at("pair").open) parts.push(["pair", [other.layer ?? "", other.head ?? "", other.sample !== null && other.sample < TYPED_SAMPLE ? other.sample : ""].join("_")]);
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
@@ -32,6 +34,12 @@ function headOf([kind, layer, head]) {
   if (!data.maps[0].some((maps) => maps.kind === kind)) throw new RangeError(kind);
   const index = below(layer, data.layers.length);
   return { kind, layer: index, head: below(head, data.layers[index]) };
+}
+
+/** Parses the head and the sequence that the selected ones are compared with; empty parts are the same as selected. */
+function pairOf([layer, head, sample]) {
+  const [index, isSame] = [layer === "" ? null : below(layer, data.layers.length), layer === ""];
+  return { layer: index, head: isSame ? null : below(head, data.layers[index]), sample: sample ? below(sample, TYPED_SAMPLE) : null };
 }
 
 /** Parses an address; returns null if it holds no input, and throws if it is invalid. */
@@ -60,10 +68,13 @@ function readAddress(address) {
       return path;
     }),
   };
+  const scale = one("scale") ?? "linear";
+  if (!["linear", "root", "head"].includes(scale)) throw new RangeError(scale);
+  const look = { scale, pair: one("pair") === undefined ? null : pairOf(one("pair").split("_")) };
   const shown = one("shown")?.split("_");
-  if (!shown) return { input: found, shown: null };
+  if (!shown) return { input: found, ...look, shown: null };
   const [query, key] = [below(shown[3], MAX_TOKENS), below(shown[4], MAX_TOKENS)];
-  return { input: found, shown: { ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
+  return { input: found, ...look, shown: { ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
 }
 
 /** Restores the state from the address; returns true if the address holds a valid state. */
@@ -79,6 +90,13 @@ async function restoreAddress() {
   }
   if (!found) return false;
   await change(found.input);
+  for (const choice of at("scales").querySelectorAll("input")) choice.checked = choice.value === found.scale;
+  update({ scale: found.scale });
+  at("pair").open = found.pair !== null;
+  if (found.pair) {
+    Object.assign(other, found.pair);
+    drawPair();
+  }
   if (found.shown && shownAnswer) {
     const { queries, keys } = maps(TYPED_SAMPLE, found.shown.kind);
     const { query, key } = found.shown;
@@ -106,6 +124,7 @@ function writeAddress() {
 
 function startAddress() {
   inputViews.push(writeAddress);
+  for (const name of ["change", "toggle"]) at("pair").addEventListener(name, writeAddress);
   window.addEventListener("hashchange", () => {
     if (location.hash !== addressOf()) restoreAddress();
   });

@@ -20,7 +20,22 @@ const TERMS = {
   induction: "Attending to the token after an earlier occurrence of the current token, which continues repeated patterns.",
   pattern: "The attention weights of a head on one sequence.",
   floor: "The loss of the optimal predictor; it is above zero where tokens are random.",
+  chance: "The chance level: the score of a head that attends to all visible keys equally, on the sequences of the page.",
+  gain: "The loss of the best baseline minus the loss of the model.",
+  "uniform distribution": "The baseline that gives each token the same probability.",
+  "unigram baseline": "The loss of a predictor that knows only the frequency of each token.",
+  "mean-ablated": "With the output of a component replaced by its mean.",
+  "determined targets": "The targets that the optimal predictor knows.",
+  nats: "The unit of the loss, with the natural logarithm: 1 nat is 1.443 bits.",
 };
+
+/** The terms that sentences of the summary contain. */
+const SENTENCE_TERMS = ["gain", "uniform distribution", "unigram baseline", "mean-ablated", "determined targets", "nats", "floor"];
+
+/** Splits a text into parts, of which the terms show their definitions. */
+function withTerms(text) {
+  return text.split(new RegExp(`\\b(${SENTENCE_TERMS.join("|")})\\b`)).map((part) => (SENTENCE_TERMS.includes(part) ? element("span", { class: "term", "data-term": part }, part) : part));
+}
 
 /** Makes each `[data-term]` show its definition on hover, focus and click. */
 function startTerms() {
@@ -42,13 +57,14 @@ function startTerms() {
     box.style.left = `${Math.max(Math.min(left, room), 8) + scrollX}px`;
     box.style.top = `${bottom + 4 + scrollY}px`;
   };
-  for (const term of document.querySelectorAll("[data-term]")) {
-    term.addEventListener("pointerenter", () => show(term));
-    term.addEventListener("pointerleave", () => shownTerm === term && document.activeElement !== term && hide());
-    term.addEventListener("focus", () => show(term));
-    term.addEventListener("blur", hide);
-    term.addEventListener("click", () => show(term));
-  }
+  const termOf = (event) => event.target.closest?.("[data-term]");
+  document.addEventListener("pointerover", (event) => {
+    if (termOf(event)) show(termOf(event));
+    else if (shownTerm && document.activeElement !== shownTerm) hide();
+  });
+  document.addEventListener("focusin", (event) => (termOf(event) ? show(termOf(event)) : hide()));
+  document.addEventListener("focusout", hide);
+  document.addEventListener("click", (event) => termOf(event) && show(termOf(event)));
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }
 
