@@ -111,9 +111,12 @@ async function useCircuit({ page: path, tokens, source }) {
     near(plain + Number(effect), loss, `${path}: effect of ${component}`);
   }
   const { component, effect } = boxes.at(-1);
+  await press("#chip-1");
+  const { position } = await dataset("candidates-after");
   await press(`#circuit-drawing [data-component="${component}"]`);
   await until(`Math.abs(document.getElementById("input-loss").dataset.loss - ${plain + Number(effect)}) < 1e-5`, `${path}: a click on ${component} ablates it in all panels`);
   same(await value(`document.querySelector('#circuit-drawing [data-component="${component}"]').getAttribute("aria-pressed")`), "true", "and presses its box");
+  same((await dataset("candidates-after")).position, position, "the selected position stays");
   check((await text("changes")).length > 0 && (await text("circuit-reading")).includes("changes from"), "the ablation is named");
   const named = await text("changes");
   check(by === "zero" || named.includes("mean over"), `the change names the mean: ${named}`);
@@ -166,6 +169,7 @@ async function usePatching({ page: path, tokens }) {
 async function useLink({ page: path }) {
   await press('#scales label:has(> input[value="root"])');
   await press("#pair > summary");
+  await until(`document.getElementById("other-head").options.length > 1`, "the heads to compare with");
   await value(`(() => { const select = document.getElementById("other-head"); select.value = "1 0"; select.dispatchEvent(new Event("change", { bubbles: true })); })()`);
   await until(`/&scale=root&pair=1_0_$/.test(location.hash)`, `${path}: the link holds the scale and the comparison`);
   const link = await value("document.getElementById('link').getAttribute('href')");

@@ -1,8 +1,8 @@
 // The circuit on the input: the change of the loss when each component and each path is ablated, computed by the page's
 // model. A click ablates a component or a path in all panels.
 
-/** The maximum number of components that are ablated without a request, and between which paths are searched. */
-const MAX_ABLATED = 64, MAX_SEARCHED = 12;
+/** The maximum number of components between which paths are searched. */
+const MAX_SEARCHED = 12;
 /** The minimum change of the loss for which a path is shown, as a share of the change when all components are ablated. */
 const MIN_PATH_EFFECT = 0.02;
 
@@ -50,8 +50,7 @@ async function computeCircuit() {
     if (isCurrent()) requestCircuitDrawing();
   };
   if (Number.isNaN(effects.loss)) effects.loss = await lossWith(tokens, source, null);
-  const order = [...analysedComponents().map(({ component }) => component), ...allComponents].slice(0, analysedComponents().length + MAX_ABLATED);
-  for (const component of order) await compute(componentName(component), { ablated: [{ ...component, by }] });
+  for (const component of [...analysedComponents().map(({ component }) => component), ...allComponents]) await compute(componentName(component), { ablated: [{ ...component, by }] });
   for (const path of shownPaths()) await compute(pathName(path), { paths: [{ ...path, by }] });
 }
 
@@ -157,10 +156,11 @@ async function toggleAblation(target) {
   const { components, paths } = circuitOnDisplay();
   const found = target.dataset.index !== undefined ? components[Number(target.dataset.index)] : paths[Number(target.dataset.path)];
   const by = found.isAblated ? null : ablateBy;
+  const shown = isInputShown() ? { position: state.position } : {};
   const done = found.component ? setAblation(found.component, by) : setPathAblation(found, by);
   drawCircuit();
   await done;
-  showTyped();
+  showTyped(shown);
 }
 
 function startCircuit() {
@@ -177,5 +177,4 @@ function startCircuit() {
   at("components").addEventListener("toggle", computeCircuit);
   makeRoving(at("circuit-drawing"), circuitElements, toggleAblation);
   answerViews.push(computeCircuit);
-  inputViews.push(() => at("components").open && drawCircuit());
 }
