@@ -37,25 +37,36 @@ function svgElement(tag, attributes = {}, text = "") {
   return created;
 }
 
+const GRAPHEMES = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+/** Divides text into characters with their marks. */
+const graphemes = (text) => (/[^\0-\u02ff]/.test(text) ? Array.from(GRAPHEMES.segment(text), ({ segment }) => segment) : Array.from(text));
+
+const SYMBOLS = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
+
+function visibleCharacter(character) {
+  if (SYMBOLS[character]) return SYMBOLS[character];
+  const code = character.codePointAt(0);
+  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+  const isInvisible = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
+    (code >= 0x2028 && code <= 0x202f) || (code >= 0x2060 && code <= 0x206f) || code === 0x3000 || code === 0xfeff;
+  return isInvisible ? "·" : character;
+}
+
 /** Returns a token as displayed, with symbols for whitespace, control characters and invisible characters. */
 function visible(token) {
   if (token === "") return "∅";
   // A variation selector is invisible without a preceding character.
   if (/^[\ufe00-\ufe0f]+$/.test(token)) return "·";
-  const symbols = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
-  return Array.from(token, (character) => {
-    if (symbols[character]) return symbols[character];
-    const code = character.codePointAt(0);
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    const isInvisible = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
-      (code >= 0x2028 && code <= 0x202f) || (code >= 0x2060 && code <= 0x206f) || code === 0x3000 || code === 0xfeff;
-    return isInvisible ? "·" : character;
+  return graphemes(token).map((group) => {
+    const characters = Array.from(group);
+    // A joiner between two characters changes their form, as in many emoji.
+    return characters.map((character, i) => (i > 0 && i < characters.length - 1 && /[\u200c\u200d]/.test(character) ? character : visibleCharacter(character))).join("");
   }).join("");
 }
 
 /** Returns a token as displayed, truncated to `maxLength` characters. */
 function short(token, maxLength = 10) {
-  const shown = Array.from(visible(token));
+  const shown = graphemes(visible(token));
   return shown.length > maxLength ? shown.slice(0, maxLength - 1).join("") + "…" : shown.join("");
 }
 

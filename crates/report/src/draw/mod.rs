@@ -4,12 +4,15 @@
 //! |---|---|
 //! | `line_chart`, `heat_map`, `token_strip` | the three kinds of charts |
 //! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
-//! | `number`, `text`, `color` | intervals, ticks and labels; the font; the palette |
+//! | `number`, `color` | intervals, ticks and labels; the palette |
+//! | `text`, `layout`, `fonts` | the style of text; its glyphs; embedded and installed fonts |
 //! | `picture`, `render` | a picture and its title; rendering to PNG and SVG |
 
 mod axis;
 pub mod color;
+mod fonts;
 mod heat_map;
+mod layout;
 mod line_chart;
 mod number;
 mod picture;

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_glyph::{Font, point};
-use image::{Rgb, RgbImage, codecs::png::PngEncoder};
+use ab_glyph::{Font, Glyph, point};
+use image::imageops::{self, FilterType};
+use image::{ImageFormat, Rgb, RgbImage, Rgba, codecs::png::PngEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
@@ -11,8 +12,10 @@ use plotters::style::{
 };
 
 use super::color::BACKGROUND;
+use super::fonts::FontFace;
+use super::layout::{Line, PlacedGlyph, lay_out};
 use super::picture::{Coordinates, Picture, Rect, Shape};
-use super::text::{Line, Text, font, lay_out};
+use super::text::Text;
 use crate::error::{Error, Result};
 
 /// The font family in an SVG. Viewers without DejaVu use Verdana, which has the same width.
@@ -239,19 +242,54 @@ impl<B: DrawingBackend> Surface<B> {
             let path = corners.map(|(x, y)| rotated(x, y));
             self.backend.draw_path(path, &style.color.mix(0.6)).map_err(failed)?;
         }
-        for mut glyph in glyphs {
+        for PlacedGlyph { font, mut glyph, advance, .. } in glyphs {
             glyph.position = point(glyph.position.x - shift, baseline + glyph.position.y);
-            let Some(outline) = font(style.bold).outline_glyph(glyph) else { continue };
-            let corner = outline.px_bounds().min;
-            let mut result = Ok(());
-            outline.draw(|x, y, coverage| {
-                let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
-                let color = style.color.mix(f64::from(coverage)).to_backend_color();
-                if result.is_ok() {
-                    result = self.backend.draw_pixel(rotated(x, y), color);
-                }
-            });
-            result.map_err(failed)?;
+            match font.bitmap(glyph.id) {
+                Some(png) => self.bitmap(png, (glyph.position.x, 0.0), advance, rotated)?,
+                None => self.outline(font, glyph, style.color, rotated)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the outline of a glyph.
+    fn outline(
+        &mut self,
+        font: &FontFace,
+        glyph: Glyph,
+        color: RGBColor,
+        device: impl Fn(i32, i32) -> (i32, i32),
+    ) -> Result<()> {
+        let Some(outline) = font.outlines.outline_glyph(glyph) else { return Ok(()) };
+        let corner = outline.px_bounds().min;
+        let mut result = Ok(());
+        outline.draw(|x, y, coverage| {
+            let (x, y) = (corner.x as i32 + x as i32, corner.y as i32 + y as i32);
+            let color = color.mix(f64::from(coverage)).to_backend_color();
+            if result.is_ok() {
+                result = self.backend.draw_pixel(device(x, y), color);
+            }
+        });
+        result.map_err(failed)
+    }
+
+    /// Draws the bitmap of a glyph, as wide as its advance and vertically centred on capitals.
+    fn bitmap(
+        &mut self,
+        png: &[u8],
+        (left, middle): (f32, f32),
+        width: f32,
+        device: impl Fn(i32, i32) -> (i32, i32),
+    ) -> Result<()> {
+        let image = image::load_from_memory_with_format(png, ImageFormat::Png).map_err(failed)?.to_rgba8();
+        let (columns, rows) =
+            (width.round().max(1.0), (width * image.height() as f32 / image.width() as f32).round().max(1.0));
+        let image = imageops::resize(&image, columns as u32, rows as u32, FilterType::Triangle);
+        let (left, top) = (left.round() as i32, (middle - rows / 2.0).round() as i32);
+        for (x, y, Rgba([red, green, blue, alpha])) in image.enumerate_pixels() {
+            let color = RGBColor(*red, *green, *blue).mix(f64::from(*alpha) / 255.0).to_backend_color();
+            let point = device(left + x as i32, top + y as i32);
+            self.backend.draw_pixel(point, color).map_err(failed)?;
         }
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! The tokens along one side of a map or chart, with their positions. Whitespace is made visible and long tokens are
 //! shortened. If there are too many tokens, only some are labelled, so that labels never touch.
 
+use unicode_segmentation::UnicodeSegmentation;
+
 use super::axis::LABEL_SIZE;
 use super::color::MUTED;
+use super::fonts::EMOJI_FORM;
 use super::number::{Interval, tick_labels};
 use super::picture::{Coordinates, Picture, Rect};
 use super::text::Text;
 
-/// The maximum length of a token on an axis, in characters.
+/// The maximum length of a token on an axis, in characters; marks on a letter do not count.
 const MAX_CHARACTERS: usize = 10;
 /// The largest font size of tokens, and the font size of the positions next to them.
 const TOKEN_SIZE: f64 = 10.0;
@@ -150,10 +153,24 @@ pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
     }
-    match token.chars().nth(MAX_CHARACTERS) {
-        None => token.chars().map(visible_character).collect(),
-        Some(_) => token.chars().take(MAX_CHARACTERS - 1).map(visible_character).chain(['…']).collect(),
-    }
+    let groups = token.graphemes(true);
+    let is_cut = groups.clone().nth(MAX_CHARACTERS).is_some();
+    let shown = groups.take(if is_cut { MAX_CHARACTERS - 1 } else { MAX_CHARACTERS });
+    shown.flat_map(visible_group).chain(is_cut.then_some('…')).collect()
+}
+
+/// Returns the visible form of characters that form one glyph. A joiner between two of them and the request for a
+/// coloured emoji change the glyph, and are kept.
+fn visible_group(group: &str) -> impl Iterator<Item = char> {
+    const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
+    let is_symbol = group.chars().next().is_some_and(|first| first > '\u{2000}' && !first.is_alphanumeric());
+    let is_kept = move |i: usize, character: char| {
+        let is_inside = 0 < i && i + character.len_utf8() < group.len();
+        is_inside && JOINERS.contains(&character) || i > 0 && character == EMOJI_FORM && is_symbol
+    };
+    let visible =
+        move |(i, character)| if is_kept(i, character) { character } else { visible_character(character) };
+    group.char_indices().map(visible)
 }
 
 /// Returns the visible form of a character.
@@ -184,6 +201,9 @@ mod tests {
         assert_eq!(visible("\t\r\0"), "⇥␍␀");
         assert_eq!(visible("\u{202e}x"), "·x");
         assert_eq!(visible(""), "∅");
+        assert_eq!(visible("a\u{200d}"), "a·", "a joiner without effect");
+        let emoji = "\u{1f469}\u{200d}\u{1f680}\u{2764}\u{fe0f}";
+        assert_eq!(visible(emoji), emoji, "an astronaut and a red heart");
     }
 
     #[test]
@@ -195,6 +215,8 @@ mod tests {
             "昨天小狗帮助一本书",
             "also characters that the font lacks"
         );
+        let marked = "e\u{301}".repeat(10);
+        assert_eq!(visible(&marked), marked, "marks are part of their letter");
     }
 
     #[test]
