@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::{InterventionArgs, named};
 use super::patch::{PatchArgs, PatchSource};
-use super::pictures::picture_format;
+use super::pictures::{ContentArgs, picture_format};
 use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
     HeadScores, Sample, Score, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
@@ -44,6 +44,8 @@ pub struct Args {
     /// The file format of the pictures. [default: png]
     #[arg(long, value_parser = picture_format())]
     format: Option<PictureFormat>,
+    #[command(flatten)]
+    content: ContentArgs,
     /// Skips the ablation, which takes one forward pass per head.
     #[arg(long)]
     no_ablation: bool,
@@ -62,7 +64,7 @@ pub struct Args {
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
     /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
+        conflicts_with_all = ["out", "head", "format", "no_title", "colors", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
     why: Option<why::Asked>,
 }
 
@@ -128,11 +130,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let out = args.out.clone().or_else(|| (!args.json).then(|| folder.path().join("inspect")));
     out.iter().try_for_each(|out| check_output(out, "inspect"))?;
-    let picture_options = [("--head", args.head.is_some()), ("--format", args.format.is_some())];
-    if let (None, Some((option, _))) = (&out, picture_options.iter().find(|(_, is_given)| *is_given)) {
-        let problem = "has no effect with --json alone, which draws nothing; omit it, or pass --out DIR";
-        return Err(Error::Input(format!("{option} {problem}")));
-    }
+    args.check_pictures(out.is_some())?;
     let vocabulary = Vocabulary::read(run.folder.vocabulary())?;
     let sample = args.given.sample(&vocabulary, config)?;
     args.given.warn_without_source(&vocabulary, config);
@@ -155,7 +153,8 @@ pub fn run(args: Args) -> Result<()> {
         print_all(&sample, &view, &scores);
     }
     let Some(out) = out else { return Ok(()) };
-    let style = Style { format: args.format.unwrap_or(PictureFormat::Png), ..Style::default() };
+    let format = args.format.unwrap_or(PictureFormat::Png);
+    let style = Style { format, ..Style::default() };
     let options = [args.interventions.options(), args.patch.options()].concat();
     let name = named(folder.name(), &options);
     let head = args.head.or(config.analysis.head);
@@ -163,6 +162,7 @@ pub fn run(args: Args) -> Result<()> {
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
     page.heads.chance = chance(slice::from_ref(&initial));
+    page.heads.colors = args.content.colors.unwrap_or_default();
     page.model = Some(match options.is_empty() {
         false => {
             let options = options.join(" ");
@@ -171,13 +171,31 @@ pub fn run(args: Args) -> Result<()> {
         true => live_model(&folder.best_weights()?, &vocabulary, (&[initial], &StoredMeans::default()))?,
     });
     let written = write_output(&out, "inspect", |folder| {
-        save_all(&page.pictures(), folder, &style)?;
+        save_all(&args.content.titled(page.pictures()), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())
     })?;
     if !args.json {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(())
+}
+
+impl Args {
+    /// Returns an error if an option of pictures is given but nothing is drawn.
+    fn check_pictures(&self, is_drawn: bool) -> Result<()> {
+        let options = [
+            ("--head", self.head.is_some()),
+            ("--format", self.format.is_some()),
+            ("--no-title", self.content.no_title),
+            ("--colors", self.content.colors.is_some()),
+        ];
+        match options.iter().find(|(_, is_given)| *is_given && !is_drawn) {
+            Some((option, _)) => Err(Error::Input(format!(
+                "{option} has no effect with --json alone, which draws nothing; omit it, or pass --out DIR"
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Prints all results as JSON.

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use causal_attention_report::{PictureFormat, Style};
 
 use super::input::{self, OpenedRun, RunArgs};
-use super::{pictures::picture_format, print_paths};
+use super::{
+    pictures::{ContentArgs, picture_format},
+    print_paths,
+};
 use crate::backend::Device;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
-use crate::reporting::RunData;
+use crate::reporting::{RunData, save_all};
 use crate::training::RunFolder;
 
 /// Redraw a run's pictures from its folder.
@@ -21,6 +24,11 @@ pub struct Args {
     /// The resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
     scale: Option<u32>,
+    /// The width of a PDF in points, such as LaTeX's \columnwidth; text shrinks with it. [default: 486]
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(72..=2_000))]
+    width: Option<u32>,
+    #[command(flatten)]
+    content: ContentArgs,
     /// The folder for the pictures; an existing folder is replaced only if plot created it. [default: plots/ in the
     /// run folder]
     #[arg(long, value_name = "DIR")]
@@ -36,15 +44,26 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let OpenedRun { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
-    if args.format == PictureFormat::Svg && args.scale.is_some() {
-        return Err(Error::Input("--scale has no effect with --format svg; omit it".into()));
+    let for_others = [
+        ("--scale", args.scale.is_some(), PictureFormat::Png),
+        ("--width", args.width.is_some(), PictureFormat::Pdf),
+    ];
+    for (option, is_given, format) in for_others {
+        if is_given && args.format != format {
+            let problem =
+                format!("{option} has no effect with --format {}; omit it", args.format.extension());
+            return Err(Error::Input(problem));
+        }
     }
     let default = Style::default();
-    let style = Style { format: args.format, scale: args.scale.unwrap_or(default.scale) };
-    let run = run_data(&folder, &device)?;
+    let (scale, width) = (args.scale.unwrap_or(default.scale), args.width.unwrap_or(default.width));
+    let style = Style { format: args.format, scale, width };
+    let mut run = run_data(&folder, &device)?;
+    run.page.heads.colors = args.content.colors.unwrap_or_default();
+    let pictures = args.content.titled(run.pictures());
     let pictures = match &args.out {
-        None => run.draw(&folder.plots(), &style)?,
-        Some(out) => write_output(out, "plot", |hidden| run.draw(hidden, &style))?,
+        None => save_all(&pictures, &folder.plots(), &style)?,
+        Some(out) => write_output(out, "plot", |hidden| save_all(&pictures, hidden, &style))?,
     };
     print_paths(args.json, "pictures", &pictures);
     Ok(())

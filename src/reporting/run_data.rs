@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use causal_attention_report::page::Page;
 use causal_attention_report::reading::Reading;
-use causal_attention_report::{LossCurve, Style, formation, generated, gradients, positions};
+use causal_attention_report::{LossCurve, Picture, Style, formation, generated, gradients, positions};
 
 use super::circuit;
 use super::curves::{gradient_curve, loss_curve};
@@ -116,11 +116,16 @@ impl RunData {
         save_all(&pictures, folder, style)
     }
 
-    /// Draws every picture for which there is data into `folder`, and returns their paths.
+    /// Writes every picture for which there is data into `folder`, and returns their paths.
     ///
     /// # Errors
     /// Returns an error if the pictures cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+        save_all(&self.pictures(), folder, style)
+    }
+
+    /// Returns every picture for which there is data.
+    pub fn pictures(&self) -> Vec<Picture> {
         let Page { run, loss, readings, sample, history, .. } = &self.page;
         let Analysis { loss_by_position, floor_by_position, .. } = &self.analysis;
         let steps = continuation(&self.free_running, &self.vocabulary);
@@ -135,8 +140,7 @@ impl RunData {
         let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
         let found = self.circuit.iter().flat_map(|found| circuit::pictures(run, found, &self.vocabulary));
         let pictures = loss.into_iter().chain(self.page.pictures()).chain(others.into_iter().flatten());
-        let pictures = pictures.chain(found);
-        save_all(&pictures.collect::<Vec<_>>(), folder, style)
+        pictures.chain(found).collect()
     }
 }
 

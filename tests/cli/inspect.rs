@@ -65,6 +65,18 @@ fn inspect_reports_weights_scores_and_probabilities() {
     for file in ["attention.svg", "heads.svg", "head_scores.svg", "prediction.svg", "report.html"] {
         assert!(dir.path().join("seen").join(file).is_file(), "{file}");
     }
+    let read = |file: &str| fs::read(dir.path().join(file)).unwrap();
+    let given = ["inspect", "run", "--text", "3 1 4 1 5", "--format", "svg"];
+    let paper = ["--out", "paper", "--no-title", "--colors", "head"];
+    stdout_of(dir.path(), &[&given[..], &paper].concat());
+    assert!(text(&read("seen/heads.svg")).contains("attention of all heads"));
+    let untitled = text(&read("paper/heads.svg"));
+    assert!(!untitled.contains("attention of all heads") && untitled.contains("of the head"), "{untitled}");
+    stdout_of(dir.path(), &["plot", "run", "--format", "pdf", "--width", "246", "--out", "pdf"]);
+    for file in ["loss.pdf", "heads.pdf", "attention.pdf"] {
+        let bytes = read(&format!("pdf/{file}"));
+        assert!(text(&bytes).starts_with("%PDF") && text(&bytes).contains("/MediaBox [0 0 246 "), "{file}");
+    }
 }
 
 #[test]
@@ -73,7 +85,7 @@ fn invalid_inspect_input_is_refused_in_one_line() {
     small_run(dir.path(), &["training.steps=3"], "run");
     fs::write(dir.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
-    let cases: [(&[&str], &[&str]); 11] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (
             &["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"],
             &["--head has no effect", "--out DIR"],
@@ -83,6 +95,15 @@ fn invalid_inspect_input_is_refused_in_one_line() {
             &["--format has no effect", "--out DIR"],
         ),
         (&["plot", "run", "--format", "svg", "--scale", "2"], &["--scale has no effect with --format svg"]),
+        (&["plot", "run", "--width", "246"], &["--width has no effect with --format png"]),
+        (
+            &["inspect", "run", "--tokens", "3 1", "--json", "--no-title"],
+            &["--no-title has no effect", "--out DIR"],
+        ),
+        (
+            &["inspect", "run", "--tokens", "3 1", "--json", "--colors", "sqrt"],
+            &["--colors has no effect", "--out DIR"],
+        ),
         (&["inspect", "run", "--tokens", "3 999"], &["999", "vocabulary"]),
         (&["inspect", "run", "--tokens", "3 x"], &["`x`", "token 2"]),
         (&["inspect", "run", "--text", "3 ? 4"], &["?"]),

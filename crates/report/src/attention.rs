@@ -2,7 +2,7 @@
 
 use crate::draw::color::MUTED;
 use crate::draw::{
-    Coordinates, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightScale,
+    Coordinates, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightColors, WeightScale,
 };
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
@@ -63,7 +63,7 @@ impl Layout {
 
 /// Draws the map of one head per layer on a sequence; with an encoder, for each kind of attention. All maps share the
 /// scale of the picture `heads`, which fits all heads.
-pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], colors: WeightColors) -> Picture {
     let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
         (None, 4) => 2,
         (_, layers) => layers.min(3),
@@ -80,8 +80,12 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     } else {
         ""
     };
+    let shared = match colors {
+        WeightColors::Linear | WeightColors::SquareRoot => "all heads share one colour scale",
+        WeightColors::PerHead => "each head has its own colour scale",
+    };
     let note = format!(
-        "{}, {}; rows are queries, columns are keys; all heads share one colour scale{bins}",
+        "{}, {}; rows are queries, columns are keys; {shared}{bins}",
         reading.sequence,
         counted(reading.inputs.len(), "token"),
     );
@@ -90,7 +94,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         .iter()
         .zip(&layouts)
         .flat_map(|(layer, layout)| (0..layer.heads.len()).map(move |head| layout.map(layer, head)));
-    let scale = WeightScale::of(all);
+    let scale = WeightScale::of(all, colors);
     let names = layers.iter().map(|layer| Text::new(13.0).bold().width(&layer.name) + 8.0);
     let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
     let pitch = panel + GAP;

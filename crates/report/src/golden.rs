@@ -11,7 +11,7 @@ use image::RgbImage;
 use loss::loss;
 use plotters::style::RGBColor;
 
-use crate::draw::{Picture, PictureFormat, Style, color, raster};
+use crate::draw::{Picture, PictureFormat, Rect, Style, WeightColors, color, raster};
 use crate::page::{Heads, Page};
 use crate::reading::{AttentionMaps, Reading, Target, TargetRole, TokenProbability};
 use crate::{attention, attention_over_time, heads as all_heads};
@@ -92,7 +92,10 @@ fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
 /// Draws the two pictures of one head per layer: the maps and the curves.
 fn maps(reading: &Reading) -> [Picture; 2] {
     let layers = reading.layers(&Default::default(), &[]);
-    [attention::picture("golden", reading, &layers), attention_over_time::picture("golden", reading, &layers)]
+    [
+        attention::picture("golden", reading, &layers, WeightColors::Linear),
+        attention_over_time::picture("golden", reading, &layers),
+    ]
 }
 
 #[test]
@@ -140,7 +143,12 @@ fn encoder_decoder_maps_cover_all_attention_kinds() {
         reading.maps.cross = vec![vec![vec![1.0 / keys as f32; queries * keys]; 2]; 2];
         reading.maps.encoder = vec![vec![identity(keys); 2]; 2];
         let [maps, curves] = maps(&reading);
-        let all = all_heads::picture("golden", &reading, &reading.layers(&Default::default(), &[]));
+        let all = all_heads::picture(
+            "golden",
+            &reading,
+            &reading.layers(&Default::default(), &[]),
+            WeightColors::Linear,
+        );
         for picture in [&maps, &curves, &all] {
             drawn(picture);
         }
@@ -228,6 +236,40 @@ fn pictures_are_written_as_files_of_their_size() {
     assert_eq!(bytes[16..24], [0, 0, 0x0a, 0x8c, 0, 0, 0x05, 0xa0], "2700 by 1440 pixels");
     let path = curve.save(folder.path(), &Style { format: PictureFormat::Svg, ..style }).unwrap();
     assert!(std::fs::read_to_string(path).unwrap().trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn titles_can_be_removed() {
+    let mut picture = loss(Some(0.5)).picture();
+    let (size, title) = (picture.size(), "golden: loss by step");
+    assert!(vector(&picture).contains(title));
+    picture.remove_title();
+    let svg = vector(&picture);
+    assert!(!svg.contains(title) && svg.contains("floor 0.5000 nats"), "the legend stays");
+    assert!(picture.size().1 < size.1 - 40, "{:?} of {size:?}", picture.size());
+    drawn(&picture);
+}
+
+#[test]
+fn pdf_has_the_given_width_and_text_to_search() {
+    let mut picture = Picture::new("text", 100.0, "Loss \u{2264} 1 \u{378}", "");
+    picture.cells(Rect { left: 0.0, top: 64.0, width: 90.0, height: 30.0 }, [3, 1], |across, _| {
+        color::color(across)
+    });
+    let style = Style { format: PictureFormat::Pdf, width: 225, ..Style::default() };
+    let bytes = picture.encode(&style).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.starts_with("%PDF-1.7") && text.contains("/MediaBox [0 0 225 25]"), "{text}");
+    assert!(
+        text.contains("/BaseFont /ABCDEG+DejaVuSans-Bold")
+            && text.contains("/Width 3")
+            && !text.contains("/Type3")
+    );
+    // The code points of the title, also of the character without a font.
+    for character in "Los\u{2264}1\u{378}".chars() {
+        assert!(text.contains(&format!("<{:04X}>", character as u32)), "{character}");
+    }
+    assert_eq!(bytes, picture.encode(&style).unwrap(), "the same bytes each time");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `heads`: the attention maps of all heads on one sequence, as thumbnails in one grid and on one scale.
 
 use crate::draw::{
-    HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightScale, color::MUTED, stride_of,
+    HEADING, HeatMap, MARGIN, Picture, Rect, Text, WIDTH, WeightColors, WeightScale, color::MUTED, stride_of,
 };
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
@@ -30,7 +30,7 @@ const MIN_CELL_WIDTH: f64 = 0.5;
 const MIN_CONTENT_HEIGHT: f64 = 150.0;
 
 /// Draws the maps of all heads over one sequence, layer by layer; with an encoder, for each kind of attention.
-pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], colors: WeightColors) -> Picture {
     let max_heads = layers.iter().map(|layer| layer.heads.len()).max().unwrap_or(1).max(1);
     let has_two_rows = max_heads > MAX_HEADS_PER_SINGLE_ROW && layers.len() <= MAX_LAYERS_IN_TWO_ROWS;
     let columns =
@@ -65,7 +65,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
 
     let maps = |layer: &Layer<'_>| (0..layer.heads.len()).map(|head| layer.map(head, [bin; 2])).collect();
     let maps: Vec<Vec<HeatMap>> = layers.iter().map(maps).collect();
-    let scale = WeightScale::of(maps.iter().flatten());
+    let scale = WeightScale::of(maps.iter().flatten(), colors);
     let (number, pitch) = (Text::new(9.5).color(MUTED), side + GAP);
     let (prefix, stride) = labels(max_heads - 1, pitch, &number);
     let mut top = HEADING;

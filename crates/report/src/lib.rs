@@ -50,8 +50,8 @@ pub mod token_matrix;
 
 pub use draw::{
     Axis, ComparedToken, Coordinates, HEADING, HeatMap, Interval, LineChart, MARGIN, Mark, Outcome, Picture,
-    PictureFormat, Rect, Scale, Series, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightScale, color,
-    draw_color_bar, legend, round_up,
+    PictureFormat, Rect, Scale, Series, Style, Text, TokenAxis, TokenStrip, WIDTH, WeightColors, WeightScale,
+    color, draw_color_bar, legend, round_up,
 };
 pub use error::{Error, Result};
 pub use loss::LossCurve;

@@ -51,7 +51,7 @@ impl TokenMatrix<'_> {
             picture.text(&style.fit(name, ROW_NAMES_WIDTH - 8.0), origin, &style);
         }
         let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
-        picture.image(area, move |across, down| {
+        picture.cells(area, [tokens.len(), values.len()], move |across, down| {
             let row = &values[((down * values.len() as f64) as usize).min(values.len() - 1)];
             let value = row[((across * row.len() as f64) as usize).min(row.len() - 1)];
             color((value - range.start) / range.length())

@@ -80,15 +80,26 @@ impl HeatMap {
     /// digits after the point. Cells without a value are shaded and labelled `blank`, or stay white if `blank` is
     /// empty.
     pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
+        self.draw_in(picture, area, |value| color((value - range.start) / range.length()), (digits, blank));
+    }
+
+    /// Draws the map in the colours of a function of the value.
+    fn draw_in(
+        &self,
+        picture: &mut Picture,
+        area: Rect,
+        color: impl Fn(f64) -> RGBColor,
+        (digits, blank): (usize, &str),
+    ) {
         let ground = if blank.is_empty() { BACKGROUND } else { SHADE };
         let fill = |value: &Option<f64>| match value {
-            Some(value) if value.is_finite() => color((value - range.start) / range.length()),
+            Some(value) if value.is_finite() => color(*value),
             Some(_) => MUTED,
             None => ground,
         };
         let colors: Vec<_> = self.values.iter().map(fill).collect();
         let (positions, bins, cells, pixels) = (self.positions, self.bins, self.cells(), colors.clone());
-        picture.image(area, move |across, down| {
+        picture.cells(area, [cells[1], cells[0]], move |across, down| {
             let at = |side: usize, fraction: f64| (fraction * positions[side] as f64) as usize / bins[side];
             pixels[at(0, down).min(cells[0] - 1) * cells[1] + at(1, across).min(cells[1] - 1)]
         });
@@ -156,38 +167,71 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.get(index.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-/// The range of weights that the colours of a picture span, the same for all its maps.
+/// The colours of attention weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WeightColors {
+    /// Proportional to the weight, on one scale for all maps of a picture.
+    #[default]
+    Linear,
+    /// Proportional to the square root of the weight, which shows small weights.
+    SquareRoot,
+    /// Proportional to the weight, on a scale for each head.
+    PerHead,
+}
+
+/// The range of weights that the colours of a picture span, the same for all its maps unless each head has its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightScale {
     /// The weight at the last colour.
     pub top: f64,
     /// True if larger weights occur; they share the last colour.
     pub is_clipped: bool,
+    /// The spacing of colours.
+    pub colors: WeightColors,
 }
 
 impl WeightScale {
     /// Returns the scale that resolves the weights of all `maps`.
-    pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>) -> Self {
+    pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>, colors: WeightColors) -> Self {
         let (mut to_resolve, mut largest) = (0f64, 0f64);
         for map in maps {
             to_resolve = to_resolve.max(map.borrow().largest_to_resolve());
             largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
         }
         let top = if to_resolve > 0.5 { 1.0 } else { round_up(to_resolve) };
-        WeightScale { top, is_clipped: largest > top * 1.0001 }
+        WeightScale { top, is_clipped: largest > top * 1.0001, colors }
+    }
+
+    /// Returns the colour at a fraction of the scale. There are at most 251 colours, which keeps vector files small.
+    fn color(self) -> fn(f64) -> RGBColor {
+        const STEPS: f64 = 250.0;
+        match self.colors {
+            WeightColors::Linear | WeightColors::PerHead => {
+                |fraction| color((fraction * STEPS).round() / STEPS)
+            }
+            WeightColors::SquareRoot => |fraction| color((fraction.sqrt() * STEPS).round() / STEPS),
+        }
     }
 
     /// Draws the cells of a map; keys invisible to a query stay white.
     pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
-        map.draw(picture, area, Interval { start: 0.0, end: self.top }, 2, "");
+        let top = match self.colors {
+            WeightColors::PerHead => Self::of([map], self.colors).top,
+            WeightColors::Linear | WeightColors::SquareRoot => self.top,
+        };
+        map.draw_in(picture, area, |weight| self.color()(weight / top), (2, ""));
         picture.frame(area, GRID, 1.0);
     }
 
     /// Draws the colour bar of the maps. Its last label starts with ≥ if larger weights share the last colour.
     pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
-        let range = Interval { start: 0.0, end: self.top };
-        let axis = Axis::new("attention weight", range, Scale::Linear);
-        draw_color_bar(picture, bar, color, &Axis { is_clipped: self.is_clipped, ..axis });
+        let (title, end) = match self.colors {
+            WeightColors::PerHead => ("fraction of the scale of the head", 1.0),
+            WeightColors::Linear | WeightColors::SquareRoot => ("attention weight", self.top),
+        };
+        let axis = Axis::new(title, Interval { start: 0.0, end }, Scale::Linear);
+        let is_clipped = self.is_clipped || self.colors == WeightColors::PerHead;
+        draw_color_bar(picture, bar, self.color(), &Axis { is_clipped, ..axis });
     }
 }
 
@@ -200,6 +244,7 @@ pub fn draw_color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBCol
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draw::picture::Shape;
 
     fn value(map: &HeatMap, row: usize, column: usize) -> Option<f64> {
         map.values[row * map.cells()[1] + column]
@@ -274,7 +319,7 @@ mod tests {
     fn color_scale_resolves_diffuse_heads() {
         for time in [11, 64, 101] {
             let map = square(&uniform(time), time, 1);
-            let scale = WeightScale::of(std::slice::from_ref(&map));
+            let scale = WeightScale::of(std::slice::from_ref(&map), WeightColors::Linear);
             let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
             assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
             assert!(time == 11 || scale.top < 0.5 && scale.is_clipped, "{scale:?}");
@@ -286,7 +331,39 @@ mod tests {
         let time = 7;
         let sharp: Vec<f32> =
             (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
-        let scale = WeightScale::of(&[square(&uniform(time), time, 1), square(&sharp, time, 1)]);
-        assert_eq!(scale, WeightScale { top: 1.0, is_clipped: false });
+        let maps = [square(&uniform(time), time, 1), square(&sharp, time, 1)];
+        let scale = WeightScale::of(&maps, WeightColors::Linear);
+        assert_eq!(scale, WeightScale { top: 1.0, is_clipped: false, colors: WeightColors::Linear });
+    }
+
+    #[test]
+    fn square_roots_and_scales_per_head_show_small_weights() {
+        let time = 23;
+        let sharp: Vec<f32> =
+            (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
+        let maps = [square(&uniform(time), time, 1), square(&sharp, time, 1)];
+        let area = Rect { left: 0.0, top: 0.0, width: 92.0, height: 92.0 };
+        // The colour of the last query of the uniform map, whose weights are 1 / 23.
+        let drawn = |colors| {
+            let mut picture = Picture::new("map", 100.0, "", "");
+            WeightScale::of(&maps, colors).draw(&mut picture, area, &maps[0]);
+            let pixel = picture.all_shapes().find_map(|shape| match shape {
+                Shape::Image { pixels, .. } => Some(pixels(0.5, 0.99)),
+                _ => None,
+            });
+            pixel.unwrap()
+        };
+        let near = |found: RGBColor, fraction: f64| {
+            let RGBColor(red, green, blue) = color(fraction);
+            assert!(
+                found.0.abs_diff(red).max(found.1.abs_diff(green)).max(found.2.abs_diff(blue)) <= 2,
+                "{found:?}"
+            );
+        };
+        near(drawn(WeightColors::Linear), 1.0 / 23.0);
+        near(drawn(WeightColors::SquareRoot), (1.0f64 / 23.0).sqrt());
+        let top = WeightScale::of(&maps[..1], WeightColors::PerHead).top;
+        assert!(top < 0.5, "{top}");
+        near(drawn(WeightColors::PerHead), 1.0 / 23.0 / top);
     }
 }

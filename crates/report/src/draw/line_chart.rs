@@ -270,13 +270,13 @@ mod tests {
     fn legends_stay_within_the_picture() {
         use crate::draw::picture::Shape;
         let mut picture = Picture::new("chart", 300.0, "chart", "");
-        let title = picture.shapes.len();
+        let before = picture.shapes.len();
         let name = "model.position = random_sinusoidal, ".repeat(9);
         let series =
             [name.as_str(), "short", "another"].map(|name| Series::new(name, GRID, Mark::Line(1.0), []));
         legend(&mut picture, (90.0, 72.0), &series);
         let mut names = 0;
-        for shape in &picture.shapes[title..] {
+        for shape in &picture.shapes[before..] {
             if let Shape::Text { text, point, style } = shape {
                 assert!(point.0 + style.width(text) <= WIDTH - MARGIN, "{text}");
                 names += 1;

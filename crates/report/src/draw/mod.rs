@@ -6,7 +6,8 @@
 //! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
 //! | `number`, `color` | intervals, ticks and labels; the palette |
 //! | `text`, `layout`, `fonts` | the style of text; its glyphs; embedded and installed fonts |
-//! | `picture`, `render` | a picture and its title; rendering to PNG and SVG |
+//! | `picture` | a picture and its title |
+//! | `render`, `pdf` | rendering to PNG and SVG, and to PDF |
 
 mod axis;
 pub mod color;
@@ -15,6 +16,7 @@ mod heat_map;
 mod layout;
 mod line_chart;
 mod number;
+mod pdf;
 mod picture;
 mod render;
 mod text;
@@ -23,7 +25,7 @@ mod token_strip;
 
 pub(crate) use axis::LABEL_SIZE;
 pub use axis::{Axis, Scale};
-pub use heat_map::{HeatMap, WeightScale, draw_color_bar};
+pub use heat_map::{HeatMap, WeightColors, WeightScale, draw_color_bar};
 pub(crate) use heat_map::{MIN_VALUE_CELL, binned};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};

@@ -11,6 +11,8 @@ pub const WIDTH: f64 = 900.0;
 pub const MARGIN: f64 = 18.0;
 /// The vertical position at which a picture's content begins, below the title.
 pub const HEADING: f64 = 64.0;
+/// The margin above the content of a picture without title.
+const UNTITLED_MARGIN: f64 = 12.0;
 /// The distance between two lines of the note.
 const NOTE_LINE: f64 = 17.0;
 
@@ -52,11 +54,31 @@ pub(super) type Pixels = Box<dyn Fn(f64, f64) -> RGBColor>;
 
 /// A shape of a picture.
 pub(super) enum Shape {
-    Rect { rect: Rect, color: RGBColor },
-    Line { points: Vec<Coordinates>, color: RGBColor, width: f64 },
-    Dot { center: Coordinates, radius: f64, color: RGBColor },
-    Text { text: String, point: Coordinates, style: Text },
-    Image { rect: Rect, pixels: Pixels },
+    Rect {
+        rect: Rect,
+        color: RGBColor,
+    },
+    Line {
+        points: Vec<Coordinates>,
+        color: RGBColor,
+        width: f64,
+    },
+    Dot {
+        center: Coordinates,
+        radius: f64,
+        color: RGBColor,
+    },
+    Text {
+        text: String,
+        point: Coordinates,
+        style: Text,
+    },
+    /// Pixels, of which `cells` columns and rows differ if it is known.
+    Image {
+        rect: Rect,
+        cells: Option<[u32; 2]>,
+        pixels: Pixels,
+    },
 }
 
 /// A picture, whose later shapes cover earlier ones.
@@ -66,7 +88,9 @@ pub struct Picture {
     /// The height below the vertical position 0: the heading with one line of note, and the content.
     pub(super) height: f64,
     /// The height above the vertical position 0, which holds the title if the note has several lines.
-    pub(super) above: f64,
+    above: f64,
+    /// The title and the note.
+    heading: Vec<Shape>,
     pub(super) shapes: Vec<Shape>,
 }
 
@@ -77,17 +101,34 @@ impl Picture {
         let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
         let lines = muted.lines(note, width);
         let above = NOTE_LINE * lines.len().saturating_sub(1) as f64;
-        let mut picture = Self { name, height, above, shapes: Vec::new() };
+        let mut picture = Self { name, height, above, heading: Vec::new(), shapes: Vec::new() };
         picture.text(&bold.fit(title, width), (MARGIN, 24.0 - above), &bold);
         for (i, line) in lines.iter().enumerate() {
             picture.text(line, (MARGIN, 46.0 - above + NOTE_LINE * i as f64), &muted);
         }
+        picture.heading = std::mem::take(&mut picture.shapes);
         picture
+    }
+
+    /// Removes the title and the note, for a document with a caption.
+    pub fn remove_title(&mut self) {
+        self.heading.clear();
+        self.above = UNTITLED_MARGIN - HEADING;
     }
 
     /// Returns the width and height in logical pixels.
     pub fn size(&self) -> (u32, u32) {
         (WIDTH as u32, (self.above + self.height).ceil() as u32)
+    }
+
+    /// Returns the height above the vertical position 0; negative without a title.
+    pub(super) fn above(&self) -> f64 {
+        self.above
+    }
+
+    /// Returns the shapes from back to front.
+    pub(super) fn all_shapes(&self) -> impl Iterator<Item = &Shape> {
+        self.heading.iter().chain(&self.shapes)
     }
 
     /// Draws a filled rectangle.
@@ -143,6 +184,17 @@ impl Picture {
 
     /// Fills a rectangle pixel by pixel.
     pub fn image(&mut self, rect: Rect, pixels: impl Fn(f64, f64) -> RGBColor + 'static) {
-        self.shapes.push(Shape::Image { rect, pixels: Box::new(pixels) });
+        self.shapes.push(Shape::Image { rect, cells: None, pixels: Box::new(pixels) });
+    }
+
+    /// Fills a rectangle with `columns` times `rows` cells of one colour each.
+    pub fn cells(
+        &mut self,
+        rect: Rect,
+        [columns, rows]: [usize; 2],
+        pixels: impl Fn(f64, f64) -> RGBColor + 'static,
+    ) {
+        let cells = Some([columns, rows].map(|count| count.max(1) as u32));
+        self.shapes.push(Shape::Image { rect, cells, pixels: Box::new(pixels) });
     }
 }

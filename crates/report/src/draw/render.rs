@@ -1,8 +1,10 @@
-//! Rendering of pictures to PNG and SVG files with plotters' backends.
+//! Rendering of pictures to files: to PNG and SVG with plotters' backends.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use ab_glyph::{Font, Glyph, point};
+use base64::{Engine, prelude::BASE64_STANDARD as STANDARD};
 use image::imageops::{self, FilterType};
 use image::{ImageFormat, Rgb, RgbImage, Rgba, codecs::png::PngEncoder};
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
@@ -14,14 +16,15 @@ use plotters::style::{
 use super::color::BACKGROUND;
 use super::fonts::FontFace;
 use super::layout::{Line, PlacedGlyph, lay_out};
-use super::picture::{Coordinates, Picture, Rect, Shape};
+use super::pdf::pdf;
+use super::picture::{Coordinates, Picture, Pixels, Rect, Shape};
 use super::text::Text;
 use crate::error::{Error, Result};
 
 /// The font family in an SVG. Viewers without DejaVu use Verdana, which has the same width.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 /// Half the height of capitals, in ems.
-const HALF_CAPITAL: f64 = 0.365;
+pub(super) const HALF_CAPITAL: f64 = 0.365;
 /// The maximum number of pixels for drawing at twice the resolution; they take 72 MB.
 const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// The resolution of an SVG: four units per logical pixel keep curves smooth, since plotters rounds its coordinates to
@@ -35,6 +38,19 @@ pub enum PictureFormat {
     Png,
     /// Vectors; sharp at every size, with searchable text.
     Svg,
+    /// Vectors with embedded fonts, for papers.
+    Pdf,
+}
+
+impl PictureFormat {
+    /// Returns the extension of file names.
+    pub fn extension(self) -> &'static str {
+        match self {
+            PictureFormat::Png => "png",
+            PictureFormat::Svg => "svg",
+            PictureFormat::Pdf => "pdf",
+        }
+    }
 }
 
 /// The format and the resolution of pictures.
@@ -45,11 +61,13 @@ pub struct Style {
     /// The number of pixels in a PNG per logical pixel, from 1 to 4. Pictures are 900 logical pixels wide, their width
     /// in a README; a scale of 2 keeps them sharp on high-density screens. Ignored for an SVG.
     pub scale: u32,
+    /// The width of a PDF in points. The default is the text width of common papers in two columns, 6.75 inches.
+    pub width: u32,
 }
 
 impl Default for Style {
     fn default() -> Self {
-        Style { format: PictureFormat::Png, scale: 2 }
+        Style { format: PictureFormat::Png, scale: 2, width: 486 }
     }
 }
 
@@ -75,16 +93,13 @@ impl Picture {
         match style.format {
             PictureFormat::Png => self.to_png(style.scale),
             PictureFormat::Svg => self.to_svg().map(String::into_bytes),
+            PictureFormat::Pdf => pdf(self, f64::from(style.width)),
         }
     }
 
     /// Returns the file name in the given style, such as `loss.png`.
     pub fn file_name(&self, style: &Style) -> String {
-        let extension = match style.format {
-            PictureFormat::Png => "png",
-            PictureFormat::Svg => "svg",
-        };
-        format!("{}.{extension}", self.name)
+        format!("{}.{}", self.name, style.format.extension())
     }
 
     /// Writes the file into the existing `folder` and returns its path.
@@ -105,25 +120,32 @@ impl Picture {
         let (width, height) = self.size();
         let (fine_width, fine_height) = (width * VECTOR_UNIT, height * VECTOR_UNIT);
         let mut svg = String::new();
-        {
+        let images = {
             let backend = SVGBackend::with_string(&mut svg, (fine_width, fine_height));
             let unit = f64::from(VECTOR_UNIT);
-            let mut surface = Surface { backend, is_bitmap: false, unit, above: self.above };
+            let mut surface = Surface::new(backend, Some(Vec::new()), unit, self.above());
             let background =
-                Rect { left: 0.0, top: -self.above, width: f64::from(width), height: f64::from(height) };
+                Rect { left: 0.0, top: -self.above(), width: f64::from(width), height: f64::from(height) };
             surface.shape(&Shape::Rect { rect: background, color: BACKGROUND })?;
             surface.draw(self)?;
             surface.backend.present().map_err(failed)?;
-        }
-        // The view box keeps the fine units, but the picture is displayed at its logical size. plotters embeds images
-        // with a media type that only browsers accept.
+            surface.images.unwrap_or_default()
+        };
+        // The view box keeps the fine units, but the picture is displayed at its logical size.
         let fine = format!("width=\"{fine_width}\" height=\"{fine_height}\"");
         let logical = format!("width=\"{width}\" height=\"{height}\"");
-        Ok(svg.replacen(&fine, &logical, 1).replace("\"data:png;base64,", "\"data:image/png;base64,"))
+        let svg = svg.replacen(&fine, &logical, 1);
+        let mut parts = svg.split("<image ");
+        let mut complete = parts.next().unwrap_or_default().to_string();
+        for (part, image) in parts.zip(images) {
+            complete += &image;
+            complete += part.split_once("/>").map_or("", |(_, after)| after);
+        }
+        Ok(complete)
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
+pub(super) fn failed(error: impl std::fmt::Display) -> Error {
     Error::Drawing(error.to_string())
 }
 
@@ -136,8 +158,7 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     let size = (width * fine, height * fine);
     let mut drawn = RgbImage::from_pixel(size.0, size.1, Rgb([255; 3]));
     let backend = BitMapBackend::with_buffer(&mut drawn, size);
-    Surface { backend, is_bitmap: true, unit: f64::from(scale * fine), above: picture.above }
-        .draw(picture)?;
+    Surface::new(backend, None, f64::from(scale * fine), picture.above()).draw(picture)?;
     if fine == 1 {
         return Ok(drawn);
     }
@@ -159,7 +180,9 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
 /// A plotters backend that receives the shapes of a picture.
 struct Surface<B> {
     backend: B,
-    is_bitmap: bool,
+    /// The elements of an SVG that hold its images, for which plotters draws placeholders: it would encode each pixel
+    /// on the screen instead of each cell. `None` for a bitmap.
+    images: Option<Vec<String>>,
     /// The number of device pixels per logical pixel.
     unit: f64,
     /// The height of the picture above 0, see `Picture::above`.
@@ -167,8 +190,12 @@ struct Surface<B> {
 }
 
 impl<B: DrawingBackend> Surface<B> {
+    fn new(backend: B, images: Option<Vec<String>>, unit: f64, above: f64) -> Self {
+        Self { backend, images, unit, above }
+    }
+
     fn draw(&mut self, picture: &Picture) -> Result<()> {
-        picture.shapes.iter().try_for_each(|shape| self.shape(shape))
+        picture.all_shapes().try_for_each(|shape| self.shape(shape))
     }
 
     fn device(&self, (x, y): Coordinates) -> (i32, i32) {
@@ -191,9 +218,9 @@ impl<B: DrawingBackend> Surface<B> {
                 let center = self.device(*center);
                 self.backend.draw_circle(center, radius, &color.filled(), true).map_err(failed)
             }
-            Shape::Text { text, point, style } if self.is_bitmap => self.glyphs(text, *point, style),
+            Shape::Text { text, point, style } if self.images.is_none() => self.glyphs(text, *point, style),
             Shape::Text { text, point, style } => self.text_element(text, *point, style),
-            Shape::Image { rect, pixels } => self.image(*rect, pixels),
+            Shape::Image { rect, cells, pixels } => self.image(*rect, *cells, pixels),
         }
     }
 
@@ -205,7 +232,7 @@ impl<B: DrawingBackend> Surface<B> {
         if path.len() < 2 {
             return Ok(());
         }
-        if !self.is_bitmap {
+        if self.images.is_some() {
             return self.backend.draw_path(path, &style).map_err(failed);
         }
         // The bitmap backend fills a long path as one polygon whose overlaps become holes. Segments are drawn one by
@@ -311,14 +338,54 @@ impl<B: DrawingBackend> Surface<B> {
         self.backend.draw_text(text, &style, (x.round() as i32, y.round() as i32)).map_err(failed)
     }
 
-    fn image(&mut self, rect: Rect, pixels: &dyn Fn(f64, f64) -> RGBColor) -> Result<()> {
+    fn image(&mut self, rect: Rect, cells: Option<[u32; 2]>, pixels: &Pixels) -> Result<()> {
         let [from, to] = self.corners(rect);
         let (width, height) = ((to.0 - from.0).max(1) as u32, (to.1 - from.1).max(1) as u32);
-        let rgb = RgbImage::from_fn(width, height, |x, y| {
-            let at = |pixel: u32, length: u32| (f64::from(pixel) + 0.5) / f64::from(length);
-            let RGBColor(red, green, blue) = pixels(at(x, width), at(y, height));
-            Rgb([red, green, blue])
-        });
-        self.backend.blit_bitmap(from, (width, height), &rgb).map_err(failed)
+        let Some(images) = &mut self.images else {
+            let image = sampled([width, height], pixels);
+            return self.backend.blit_bitmap(from, (width, height), &image).map_err(failed);
+        };
+        let encoded = STANDARD.encode(palette_png(&sampled(cells.unwrap_or([width, height]), pixels))?);
+        let (x, y) = from;
+        images.push(format!(
+            "<image x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+             image-rendering=\"pixelated\" href=\"data:image/png;base64,{encoded}\"/>"
+        ));
+        self.backend.blit_bitmap(from, (1, 1), &[0; 3]).map_err(failed)
     }
+}
+
+/// Returns an image with these columns and rows.
+pub(super) fn sampled([columns, rows]: [u32; 2], pixels: &Pixels) -> RgbImage {
+    RgbImage::from_fn(columns, rows, |x, y| {
+        let at = |pixel: u32, length: u32| (f64::from(pixel) + 0.5) / f64::from(length);
+        let RGBColor(red, green, blue) = pixels(at(x, columns), at(y, rows));
+        Rgb([red, green, blue])
+    })
+}
+
+/// Encodes an image as PNG with a palette, or without one if the image has more than 256 colours.
+fn palette_png(image: &RgbImage) -> Result<Vec<u8>> {
+    let mut palette = Vec::new();
+    let mut numbers = HashMap::new();
+    let number = |pixel: &Rgb<u8>| {
+        let next = numbers.len();
+        *numbers.entry(pixel.0).or_insert_with(|| {
+            palette.extend(pixel.0);
+            next
+        })
+    };
+    let indices: Option<Vec<u8>> =
+        image.pixels().map(number).map(|number| u8::try_from(number).ok()).collect();
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, image.width(), image.height());
+    encoder.set_compression(png::Compression::Best);
+    encoder.set_color(if indices.is_some() { png::ColorType::Indexed } else { png::ColorType::Rgb });
+    if indices.is_some() {
+        encoder.set_palette(palette);
+    }
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(indices.as_deref().unwrap_or(image.as_raw())).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! Golden tests of the pictures of all heads.
 
 use super::{Pixels, drawn, identity, loss, reading, vector};
-use crate::draw::{Picture, color};
+use crate::draw::{Picture, PictureFormat, Style, WeightColors, color};
 use crate::scores::{HeadScores, ScoreKind, ScoredStep};
 use crate::{formation, head_scores, heads};
 
@@ -55,7 +55,13 @@ fn every_head_grid_fits_its_picture() {
     ] {
         let all = reading(time, vec![vec![uniform(time); heads_per_layer]; layers]);
         assert!(
-            drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[]))).count(color::INK)
+            drawn(&heads::picture(
+                "golden",
+                &all,
+                &all.layers(&Default::default(), &[]),
+                WeightColors::Linear
+            ))
+            .count(color::INK)
                 > 100
         );
         let value = |layer: usize, head: usize| (layer * heads_per_layer + head) as f64;
@@ -74,6 +80,23 @@ fn every_head_grid_fits_its_picture() {
 }
 
 #[test]
+fn vector_file_of_many_heads_is_small() {
+    // The shape of GPT-2, with noise, which hardly compresses.
+    let time = 208;
+    let noise = |head: usize| {
+        let value = |i: usize| ((i * 2 + head) as u32).wrapping_mul(2_654_435_761) >> 8;
+        (0..time * time).map(|i| if i % time <= i / time { value(i) as f32 / 2e9 } else { 0.0 }).collect()
+    };
+    let all = reading(time, (0..12).map(|layer| (0..12).map(|i| noise(12 * layer + i)).collect()).collect());
+    let layers = all.layers(&Default::default(), &[]);
+    let picture = heads::picture("golden", &all, &layers, WeightColors::Linear);
+    for format in [PictureFormat::Svg, PictureFormat::Pdf] {
+        let bytes = picture.encode(&Style { format, ..Style::default() }).unwrap().len();
+        assert!((100_000..1_000_000).contains(&bytes), "{format:?}: {bytes} bytes");
+    }
+}
+
+#[test]
 fn thumbnails_share_one_scale() {
     // All heads attend uniformly, except the last one, which attends only to the query itself: its bright diagonal ends
     // in the lower right corner of all maps.
@@ -81,7 +104,8 @@ fn thumbnails_share_one_scale() {
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
     let all = reading(time, all);
-    let raster = drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[])));
+    let raster =
+        drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[]), WeightColors::Linear));
     // The brightest colour also occurs at the top of the colour bar, to the right of all maps.
     let bright = color::color(1.0);
     let pixel = |x: usize, y: usize| raster.pixel(x, y);

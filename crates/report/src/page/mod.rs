@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::draw::{Picture, color::CONTROL_POINTS};
+use crate::draw::{Picture, WeightColors, color::CONTROL_POINTS};
 use crate::loss::LossCurve;
 use crate::reading::{Reading, ShownHeads};
 use crate::scores::{HeadScores, ScoreKind, ScoredStep};
@@ -65,6 +65,9 @@ pub struct Heads {
     /// A note on the shown head of each layer of causal self-attention.
     #[serde(skip)]
     pub notes: Vec<String>,
+    /// The colours of attention weights in pictures; the page offers all.
+    #[serde(skip)]
+    pub colors: WeightColors,
 }
 
 /// A model that the page runs.
@@ -158,7 +161,8 @@ impl Page {
         let (run, reading, all) = (&self.run, &self.readings[self.sample], &self.heads);
         let layers = reading.layers(&all.shown, &all.notes);
         let curves = attention_over_time::picture(run, reading, &layers);
-        let maps = [attention::picture(run, reading, &layers), curves, heads::picture(run, reading, &layers)];
+        let map = attention::picture(run, reading, &layers, all.colors);
+        let maps = [map, curves, heads::picture(run, reading, &layers, all.colors)];
         let scores = head_scores::picture(run, &all.measured_on, &all.kinds, &all.scores);
         let optional = [prediction::picture(run, reading), scores];
         maps.into_iter().chain(optional.into_iter().flatten()).collect()

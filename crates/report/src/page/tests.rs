@@ -89,6 +89,7 @@ impl PageData {
                 shown: [(AttentionKind::Decoder, vec![0; self.heads.len()])].into(),
                 kinds: vec![SCORE],
                 notes: Vec::new(),
+                colors: WeightColors::Linear,
             },
             history: self.history.clone(),
             circuit: None,
