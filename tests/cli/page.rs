@@ -314,6 +314,14 @@ fn page_refuses_unreadable_input() {
     browse("refused.mjs", &[dir.path().join("run/report.html")]);
 }
 
+#[test]
+fn panels_are_saved_and_pages_embedded() {
+    let dir = TempDir::new().unwrap();
+    let sets = ["training.steps=20", "analysis.every=10", "analysis.samples=2"];
+    let report = small_run(dir.path(), &sets, "run").join("report.html");
+    browse("save.mjs", &[report]);
+}
+
 /// Returns the full text of a page, including its packed data.
 fn page(path: &Path) -> String {
     let page = fs::read_to_string(path).unwrap();

@@ -29,7 +29,7 @@
 //   the chosen chip.
 // - `#candidates > li` with `data-id` and `data-probability`, each with a button; `#temperature`, `#top-k`, `#top-p`,
 //   `#one-token`, `#generate-toggle`.
-// - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link`.
+// - `#strength`, `#switch-off`, `#here-only`, `#freeze`, `#difference`; `#changes > li`, `#undo`, `#restore`, `#link` with `#link-status`.
 // - `#tour-begin`, `#tour`, `#tour-text`, `#tour-next`, `#tour-back`, `#tour-end`.
 //
 // - `#matrix` and `#tokens` show a preview under the pointer; a click, a key or Enter selects. `#weight` shows how the
@@ -48,6 +48,8 @@
 //   with `data-share`, and the cells of `#patched-stream` with `data-share`.
 // - `#pair` (details), `#other-head`, `#other-sample`, `#keep-input`; `#pair-maps canvas`; `#pair-reading` with
 //   `data-query`, `data-key`, `data-first`, `data-second` and `data-difference`.
+//
+// - `.save` with `data-panel`: the buttons that save a panel.
 //
 // Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
 // exists if the page contains the model.
@@ -273,6 +275,7 @@ startHeads();
 startPair();
 startLines();
 startPredictions();
+startSave();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));
 await startLive();

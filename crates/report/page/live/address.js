@@ -3,17 +3,23 @@
 /** Formats numbers for the address. */
 const joined = (numbers) => numbers.join(".");
 
+/** Returns an input with its changes as the parts of an address. */
+function inputParts({ tokens, first, source, before, heads, frozen, ablated, paths }) {
+  const parts = [["tokens", joined(tokens)]];
+  if (first > 0) parts.push(["first", first]);
+  if (source) parts.push(["source", joined(source)]);
+  if (before) parts.push(["before", joined(before)]);
+  for (const { kind, layer, head, strength, position } of heads) parts.push(["head", [kind, layer, head, strength, ...(position === null ? [] : [position])].join("_")]);
+  for (const { kind, layer, head, tokens, source } of frozen) parts.push(["frozen", [kind, layer, head, joined(tokens), ...(source ? [joined(source)] : [])].join("_")]);
+  for (const { by, ...component } of ablated) parts.push(["ablated", `${componentName(component)}_${by}`]);
+  for (const { from, to, input: into, by } of paths) parts.push(["path", [componentName(from), componentName(to), into ?? "", by].join("_")]);
+  return parts;
+}
+
 /** Returns the state as the fragment of an address. */
 function addressOf() {
-  const parts = [["tokens", joined(input.tokens)]];
-  if (input.first > 0) parts.push(["first", input.first]);
-  if (input.source) parts.push(["source", joined(input.source)]);
-  if (input.before) parts.push(["before", joined(input.before)]);
-  for (const { kind, layer, head, strength, position } of input.heads) parts.push(["head", [kind, layer, head, strength, ...(position === null ? [] : [position])].join("_")]);
-  for (const { kind, layer, head, tokens, source } of input.frozen) parts.push(["frozen", [kind, layer, head, joined(tokens), ...(source ? [joined(source)] : [])].join("_")]);
-  for (const { by, ...component } of input.ablated) parts.push(["ablated", `${componentName(component)}_${by}`]);
-  for (const { from, to, input: into, by } of input.paths) parts.push(["path", [componentName(from), componentName(to), into ?? "", by].join("_")]);
   const { kind, layer, head, query, key, view } = state;
+  const parts = inputParts(input);
   parts.push(["shown", state.sample === TYPED_SAMPLE ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
   if (state.scale !== "linear") parts.push(["scale", state.scale]);
   if (at("pair").open) parts.push(["pair", [other.layer ?? "", other.head ?? "", other.sample !== null && other.sample < TYPED_SAMPLE ? other.sample : ""].join("_")]);
@@ -89,7 +95,10 @@ async function restoreAddress() {
     return false;
   }
   if (!found) return false;
-  await change(found.input);
+  // The browser's Back returns to the input before the last change.
+  const before = undoStack.at(-1)?.input;
+  const isUndo = before && JSON.stringify(inputParts(before)) === JSON.stringify(inputParts(found.input));
+  await (isUndo ? undo() : change(found.input));
   for (const choice of at("scales").querySelectorAll("input")) choice.checked = choice.value === found.scale;
   update({ scale: found.scale });
   at("pair").open = found.pair !== null;
@@ -110,19 +119,44 @@ let addressProblem = "";
 /** The timer of the next write; null if none is due. */
 let writeTimer = null;
 
-/** Writes the state into the address, at most a few times per second, since browsers refuse more. */
+/** The number of undo steps at the last write. */
+let writtenSteps = 0;
+/** False if the page has no address of its own, as in `<iframe srcdoc>`. */
+const hasAddress = location.protocol !== "about:";
+
+/**
+ * Writes the state into the address, at most a few times per second, since browsers refuse more. Each step that can be
+ * undone is an entry of the browser's history.
+ */
 function writeAddress() {
+  if (!hasAddress) return;
   writeTimer ??= setTimeout(() => {
     writeTimer = null;
     // A link must not restore a refused input.
     if (isRefused) return;
     const address = addressOf();
     at("link").setAttribute("href", address);
-    if (location.hash !== address) window.history.replaceState(null, "", address);
+    const isStep = undoStack.length > writtenSteps;
+    writtenSteps = undoStack.length;
+    if (location.hash === address) return;
+    if (isStep) window.history.pushState(null, "", address);
+    else window.history.replaceState(null, "", address);
   }, 300);
 }
 
+/** Copies the address of the current state, and confirms it. */
+async function copyLink(event) {
+  event.preventDefault();
+  const address = new URL(addressOf(), location.href).href;
+  const isCopied = await navigator.clipboard?.writeText(address).then(() => true, () => false);
+  at("link-status").replaceChildren(isCopied ? "Copied." : "The browser refused to copy it; copy it from the address bar.");
+  window.history.replaceState(null, "", address);
+  setTimeout(() => at("link-status").replaceChildren(), 4000);
+}
+
 function startAddress() {
+  at("link").hidden = !hasAddress;
+  at("link").addEventListener("click", copyLink);
   inputViews.push(writeAddress);
   for (const name of ["change", "toggle"]) at("pair").addEventListener(name, writeAddress);
   window.addEventListener("hashchange", () => {

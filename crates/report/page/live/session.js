@@ -34,7 +34,7 @@ const NO_CHANGES = { heads: [], frozen: [], ablated: [], paths: [] };
 
 /** @type {Input} */
 let input = { tokens: [], first: 0, source: null, ...NO_CHANGES, before: null };
-/** @type {{input: Input, typing: boolean}[]} */
+/** @type {{input: Input, typing: number | boolean}[]} */
 const undoStack = [];
 /** The answer on display, with its input; null before the first answer. */
 let shownAnswer = null;
@@ -48,12 +48,18 @@ const answerViews = [];
 /** The callbacks for when an input is accepted or refused. */
 const refusalViews = [];
 
-/** Changes the input and records the change for undo; consecutive typing is undone in one step. */
+/**
+ * Changes the input and records the change for undo. Consecutive changes with the same value of `typing` are undone in
+ * one step: true for a slider, and the number of words for a text, so that typing is undone by word.
+ *
+ * @param {Partial<Input>} changes
+ * @param {{typing?: number | boolean}} options
+ */
 function change(changes, { typing = false } = {}) {
-  if (!(typing && undoStack.at(-1)?.typing)) undoStack.push({ input, typing });
+  if (typing === false || undoStack.at(-1)?.typing !== typing) undoStack.push({ input, typing });
   if (undoStack.length > MAX_UNDO_STEPS) undoStack.shift();
   // The typed text stays unchanged if only heads are changed.
-  const keepsText = typing || changes.tokens === undefined;
+  const keepsText = typing !== false || changes.tokens === undefined;
   if (!keepsText) textProblem = "";
   addressProblem = "";
   input = { ...input, ...changes };
@@ -68,7 +74,7 @@ function undo() {
   input = last.input;
   if (!keepsText) textProblem = "";
   for (const view of inputViews) view({ typing: keepsText });
-  compute();
+  return compute();
 }
 
 /** Returns the tokens that the model reads; of a continuation longer than the context, only the last ones. */

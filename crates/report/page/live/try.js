@@ -48,8 +48,13 @@ function readFields() {
   textProblem = isLong ? `this page reads at most ${integer(MAX_CHARACTERS)} characters, but the text has ${integer(longest)}; shorten it` : notInVocabulary([...unknown]);
   const tokens = [...answerStart(), ...ids(answer)];
   typedPieces = [...answerStart().map((id) => ({ id })), ...answer];
-  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: true });
+  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: isLong ? 0 : wordCount(texts) });
 }
+
+const WORDS = new Intl.Segmenter(undefined, { granularity: "word" });
+
+/** Returns the number of words and punctuation marks of texts, in any script. */
+const wordCount = (texts) => texts.reduce((sum, text) => sum + Array.from(WORDS.segment(text)).filter(({ segment }) => segment.trim() !== "").length, 0);
 
 /** Returns a message that names the symbols missing from the vocabulary; empty if there are none. */
 function notInVocabulary(symbols) {

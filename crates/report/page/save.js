@@ -1,0 +1,324 @@
+// Saves each panel as SVG, PNG or CSV, in the light theme and without its controls. An SVG holds text, lines and the
+// pixels of maps as the browser laid them out, so that every program can read it.
+
+/** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
+const NOT_SAVED = ".controls, .switch, .save, .explain, .note, fieldset, textarea, #weight-open, #weight-close, #intervene, #generate, .spoken";
+/** The number of pixels of a PNG per CSS pixel, and the maximum width and height of a PNG. */
+const PNG_SCALE = 2;
+const MAX_PNG_SIDE = 8192;
+
+/** A pen with the methods of a canvas that `drawLabels` and `drawCell` use, which draws SVG. */
+class SvgPen {
+  transform = "";
+  saved = [];
+  font = "";
+  fillStyle = "";
+  strokeStyle = "";
+  lineWidth = 1;
+  textAlign = "left";
+  constructor(group) { this.group = group; }
+  save() { this.saved.push(this.transform); }
+  restore() { this.transform = this.saved.pop(); }
+  translate(x, y) { this.transform += `translate(${x} ${y})`; }
+  rotate(angle) { this.transform += `rotate(${angle * 180 / Math.PI})`; }
+  fillText(text, x, y) {
+    const [size, ...family] = this.font.split(" ");
+    const anchor = { left: "start", center: "middle", right: "end" }[this.textAlign];
+    // The middle of the letters, as on a canvas.
+    this.group.append(svgElement("text", { x, y: y + 0.36 * parseFloat(size), transform: this.transform, fill: this.fillStyle, "font-size": size, "font-family": family.join(" "), "text-anchor": anchor }, text));
+  }
+  strokeRect(x, y, width, height) {
+    this.group.append(svgElement("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth }));
+  }
+}
+
+const imageElement = (canvas, x, y, width, height) =>
+  svgElement("image", { x, y, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated", href: canvas.toDataURL() });
+
+/** Draws the matrix view with its labels as text. */
+function matrixGroup(x, y) {
+  const group = svgElement("g", { transform: `translate(${x} ${y})` });
+  const { left, top, width, height } = layout;
+  group.append(imageElement(thumbnails.get(`${state.layer} ${state.head}`).querySelector("canvas"), left, top, width, height));
+  const pen = new SvgPen(group);
+  drawLabels(pen);
+  drawCell(pen);
+  return group;
+}
+
+/** Copies an SVG element of the page with the styles of the style sheet. */
+function styledCopy(svg, { left, top, width, height }) {
+  const copy = svg.cloneNode(true);
+  const [sources, copies] = [svg, copy].map((root) => [root, ...root.querySelectorAll("*")]);
+  sources.forEach((source, i) => {
+    const style = getComputedStyle(source);
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family", "font-weight", "text-anchor"]) {
+      copies[i].style.setProperty(name, style.getPropertyValue(name));
+    }
+  });
+  for (const [name, value] of Object.entries({ x: left, y: top, width, height, overflow: "visible" })) copy.setAttribute(name, value);
+  return copy;
+}
+
+/** Returns the lines of a text node as displayed, each with its position. */
+function textLines(node) {
+  const lines = [];
+  const range = document.createRange();
+  for (let i = 0; i < node.length;) {
+    const character = String.fromCodePoint(node.data.codePointAt(i));
+    range.setStart(node, i);
+    range.setEnd(node, i += character.length);
+    const { left, right, top, width, height } = range.getBoundingClientRect();
+    const line = lines.at(-1);
+    // A mark on a letter has no width; a space that is not displayed has none either.
+    if (width === 0 && (!line || /\s/.test(character))) continue;
+    if (line && Math.abs(line.top - top) < height / 2) Object.assign(line, { text: line.text + character, left: Math.min(line.left, left), right: Math.max(line.right, right) });
+    else lines.push({ text: character, left, right, top, height });
+  }
+  return lines;
+}
+
+/** Returns the distance of the baseline of a font from the top of its lines, as a fraction of their height. */
+function baselineOf(style) {
+  const pen = at("bar").getContext("2d");
+  pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  const { fontBoundingBoxAscent: ascent, fontBoundingBoxDescent: descent } = pen.measureText("x");
+  return ascent / (ascent + descent);
+}
+
+const textElement = (text, x, y, style) =>
+  svgElement("text", { x, y, fill: style.color, "font-size": style.fontSize, "font-family": style.fontFamily, "font-weight": style.fontWeight, "xml:space": "preserve" }, text);
+
+/** Appends the background, the border and the outline of an element. */
+function appendBox(parts, style, { left: x, top: y, width, height }) {
+  const isVisible = (color) => color !== "rgba(0, 0, 0, 0)" && color !== "transparent";
+  const sides = ["Top", "Right", "Bottom", "Left"].map((side) => ({ width: parseFloat(style[`border${side}Width`]), color: style[`border${side}Color`], style: style[`border${side}Style`] }));
+  const rect = { x, y, width, height, rx: parseFloat(style.borderTopLeftRadius) || 0 };
+  if (isVisible(style.backgroundColor)) parts.push(svgElement("rect", { ...rect, fill: style.backgroundColor }));
+  const drawn = sides.map((side) => side.width > 0 && side.style !== "none" && isVisible(side.color));
+  const dash = (side) => (side.style === "dashed" || side.style === "dotted" ? "3 2" : "none");
+  if (drawn.every(Boolean)) parts.push(svgElement("rect", { ...rect, fill: "none", stroke: sides[0].color, "stroke-width": sides[0].width, "stroke-dasharray": dash(sides[0]) }));
+  else {
+    const ends = [[x, y, x + width, y], [x + width, y, x + width, y + height], [x, y + height, x + width, y + height], [x, y, x, y + height]];
+    sides.forEach((side, i) => {
+      const [x1, y1, x2, y2] = ends[i];
+      if (drawn[i]) parts.push(svgElement("line", { x1, y1, x2, y2, stroke: side.color, "stroke-width": side.width, "stroke-dasharray": dash(side) }));
+    });
+  }
+  const outline = /^(rgba?\([^)]*\)) 0px 0px 0px (\d+)px/.exec(style.boxShadow);
+  if (outline) parts.push(svgElement("rect", { ...rect, fill: "none", stroke: outline[1], "stroke-width": outline[2] }));
+}
+
+/** The SVG elements of a panel, in coordinates of the window, with their bounds. */
+class Drawing {
+  parts = [];
+  bounds = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+
+  /** Extends the bounds by a rectangle. */
+  extend({ left, top, right, bottom }) {
+    const { bounds } = this;
+    this.bounds = { left: Math.min(bounds.left, left), top: Math.min(bounds.top, top), right: Math.max(bounds.right, right), bottom: Math.max(bounds.bottom, bottom) };
+  }
+
+  /** Appends an element or a text node of the page. */
+  append(node) {
+    if (node instanceof Text) return this.appendText(node);
+    if (!(node instanceof Element) || node.matches(NOT_SAVED) || !node.checkVisibility()) return;
+    const rect = node.getBoundingClientRect();
+    const { left, top, width, height } = rect;
+    const count = this.parts.length;
+    if (node.id === "matrix") this.parts.push(matrixGroup(left, top));
+    else if (node instanceof HTMLCanvasElement) this.parts.push(imageElement(node, left, top, width, height));
+    else if (node instanceof SVGSVGElement) this.parts.push(styledCopy(node, rect));
+    else appendBox(this.parts, getComputedStyle(node), rect);
+    if (this.parts.length > count) this.extend(rect);
+    if (!(node instanceof HTMLElement)) return;
+    for (const child of node.childNodes) this.append(child);
+    // The weight below a highlighted token.
+    if (node.dataset.shown) {
+      const text = textElement(node.dataset.shown, left + width / 2, rect.bottom - 5, getComputedStyle(node, "::after"));
+      text.setAttribute("text-anchor", "middle");
+      this.parts.push(text);
+    }
+  }
+
+  appendText(node) {
+    if (node.data.trim() === "") return;
+    const style = getComputedStyle(node.parentElement);
+    const baseline = baselineOf(style);
+    for (const { text, left, top, right, height } of textLines(node)) {
+      this.parts.push(textElement(text, left, top + baseline * height, style));
+      this.extend({ left, top, right, bottom: top + height });
+    }
+  }
+}
+
+/** Returns a panel as SVG text, with its width and height. */
+function panelSvg(panel) {
+  const root = document.documentElement;
+  const isDark = hasTheme("dark");
+  const scrolled = window.scrollY;
+  root.classList.add("saving");
+  if (isDark) {
+    root.dataset.printed = "true";
+    draw(["theme"]);
+  }
+  const drawing = new Drawing();
+  try {
+    for (const id of panel.ids) drawing.append(at(id));
+  } finally {
+    root.classList.remove("saving");
+    if (isDark) {
+      delete root.dataset.printed;
+      draw(["theme"]);
+    }
+    window.scrollTo(window.scrollX, scrolled);
+  }
+  const MARGIN_AROUND = 8;
+  const { left, top, right, bottom } = drawing.bounds;
+  const [x, y] = [left - MARGIN_AROUND, top - MARGIN_AROUND].map(Math.floor);
+  const [width, height] = [right + MARGIN_AROUND - x, bottom + MARGIN_AROUND - y].map(Math.ceil);
+  const svg = svgElement("svg", { width, height, viewBox: `${x} ${y} ${width} ${height}` });
+  svg.append(svgElement("title", {}, `${data.run}: ${panel.name}`), svgElement("rect", { x, y, width, height, fill: "#ffffff" }), ...drawing.parts);
+  return { text: new XMLSerializer().serializeToString(svg), width, height };
+}
+
+/** Returns a panel as PNG. */
+async function panelPng(panel) {
+  const { text, width, height } = panelSvg(panel);
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  await image.decode();
+  const scale = Math.min(PNG_SCALE, MAX_PNG_SIDE / Math.max(width, height));
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [width, height].map((side) => Math.round(side * scale));
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}
+
+/** Formats rows as CSV (RFC 4180). */
+function csv(rows) {
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+}
+
+/** Returns the rows of a table as displayed. */
+const tableRows = (id) => Array.from(at(id).rows, (row) => Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-")));
+
+/** Returns a row for each visible cell of the maps of these heads. */
+function weightRows(heads) {
+  const { queries, keys, weight } = maps();
+  const rows = [["layer", "head", "query", "key", "query_token", "key_token", "weight"]];
+  for (const { layer, head } of heads) {
+    queries.forEach((query, i) => keys.forEach((key, j) => {
+      const value = weight(layer, head, i, j);
+      if (value !== null) rows.push([layer, head, query.positions, key.positions, query.text, key.text, value]);
+    }));
+  }
+  return rows;
+}
+
+function predictionRows() {
+  const { inputs, targets, most_likely } = data.readings[state.sample];
+  return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
+    ...inputs.map((token, i) => [i, token, targets[i]?.text, targets[i]?.probability, most_likely[i]?.[0]?.token, most_likely[i]?.[0]?.probability])];
+}
+
+function lossRows() {
+  const names = ["training", "validation", "learning_rate"];
+  const curves = names.map((name) => new Map((data.loss[name] ?? []).map(({ step, value }) => [step, value])));
+  const steps = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((a, b) => a - b);
+  return [["step", ...names], ...steps.map((step) => [step, ...curves.map((curve) => curve.get(step))])];
+}
+
+function historyRows() {
+  const keys = historyScores.map(({ key }) => key);
+  return [["step", "layer", "head", ...keys],
+    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))];
+}
+
+function pairRows() {
+  const [one, two] = pairSides();
+  const rows = [["query", "key", "first", "second"]];
+  one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
+    const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
+    if (values.some((value) => value !== null)) rows.push([query.positions, key.positions, ...values]);
+  }));
+  return rows;
+}
+
+function filmRows() {
+  const rows = [["step", "query", "key", "weight"]];
+  for (const { sample, name } of frames) {
+    const { queries, keys, weight } = maps(sample);
+    queries.forEach((query, i) => keys.forEach((key, j) => {
+      const value = weight(state.layer, state.head, i, j);
+      if (value !== null) rows.push([name.replace(/^step |,/g, ""), query.positions, key.positions, value]);
+    }));
+  }
+  return rows;
+}
+
+/** Returns the steps of a weight's computation: the text of each, and its vectors. */
+function weightStepRows() {
+  const rows = [["step", "name", "values"]];
+  for (const step of at("weight-steps").children) {
+    const name = step.querySelector("h4")?.textContent ?? "";
+    for (const formula of step.querySelectorAll(".formula")) rows.push([step.dataset.step, name, formula.textContent]);
+    for (const row of step.querySelectorAll("tr")) rows.push([step.dataset.step, name, ...Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-"))]);
+  }
+  return rows;
+}
+
+/**
+ * The panels that can be saved: the ids of their elements, their name in files, and the rows of their CSV.
+ *
+ * @type {{ids: string[], name: string, rows: () => any[][]}[]}
+ */
+const SAVED_PANELS = [
+  { ids: ["stage"], name: "attention", rows: () => weightRows([state]) },
+  { ids: ["next"], name: "next-token", rows: () => [["id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [id, live.tokenizer.token(Number(id)), probability])] },
+  { ids: ["side"], name: "head", rows: () => [["score", "value", "chance"], ...data.scores.map((score) => [score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
+  { ids: ["weight"], name: "weight", rows: weightStepRows },
+  { ids: ["flow"], name: "residual-stream", rows: () => tableRows("flow-table") },
+  { ids: ["pair"], name: "comparison", rows: pairRows },
+  { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads) },
+  { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
+  { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
+  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
+  { ids: ["film-strip"], name: "replay", rows: filmRows },
+  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
+];
+
+/** Saves a panel as a file, without a request. */
+async function savePanel(panel, format) {
+  const blob = {
+    svg: () => new Blob([panelSvg(panel).text], { type: "image/svg+xml" }),
+    png: () => panelPng(panel),
+    csv: () => new Blob([csv(panel.rows())], { type: "text/csv" }),
+  }[format];
+  const href = URL.createObjectURL(await blob());
+  const run = data.run.replace(/[^\p{L}\p{N}._-]+/gu, "-");
+  element("a", { href, download: `${run}-${panel.name}.${format}` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
+}
+
+/** Adds the buttons to the end of each panel. */
+function startSave() {
+  for (const panel of SAVED_PANELS) {
+    const last = at(panel.ids.at(-1));
+    const name = panel.name.replaceAll("-", " ");
+    const buttons = ["SVG", "PNG", "CSV"].map((format) => {
+      const button = element("button", { type: "button", "aria-label": `Save ${name} as ${format}` }, format);
+      button.addEventListener("click", () => savePanel(panel, format.toLowerCase()));
+      return button;
+    });
+    const row = element("details", { class: "save small", "data-panel": panel.name }, element("summary", {}, "Save", element("span", { class: "spoken" }, ` ${name}`)), element("div", {}, ...buttons));
+    const isBox = last.matches("div:not(.tokens, #thumbnails, #film-strip, #prediction), aside, details");
+    if (isBox) last.append(row);
+    else last.after(row);
+  }
+}
