@@ -319,7 +319,16 @@ fn panels_are_saved_and_pages_embedded() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.steps=20", "analysis.every=10", "analysis.samples=2"];
     let report = small_run(dir.path(), &sets, "run").join("report.html");
-    browse("save.mjs", &[report]);
+    browse("save.mjs", std::slice::from_ref(&report));
+    let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = folder.join("tests/peers/notebook.py");
+    match Command::new(&python).arg(script).args([report, folder.join("docs/report.md")]).output() {
+        Ok(output) if output.status.code() != Some(77) => {
+            assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        }
+        _ => eprintln!("notice: the page is not shown in a notebook, because `{python}` lacks Jupyter"),
+    }
 }
 
 /// Returns the full text of a page, including its packed data.

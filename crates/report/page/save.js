@@ -306,6 +306,22 @@ async function savePanel(panel, format) {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
+/** Shows only the panel that the address names, such as `report.html?panel=attention`. */
+function showSinglePanel() {
+  const name = new URLSearchParams(location.search).get("panel");
+  const panel = SAVED_PANELS.find((panel) => panel.name === name);
+  if (!panel) return;
+  document.body.classList.add("single");
+  const shown = panel.ids.map(at);
+  if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
+  for (const part of shown) {
+    part.classList.add("panel");
+    if (part instanceof HTMLDetailsElement) part.open = true;
+    for (let around = part.parentElement; around; around = around.parentElement) around.classList.add("around");
+  }
+  if (name === "weight") update({ isOpen: true });
+}
+
 /** Adds the buttons to the end of each panel. */
 function startSave() {
   for (const panel of SAVED_PANELS) {
@@ -321,4 +337,5 @@ function startSave() {
     if (isBox) last.append(row);
     else last.after(row);
   }
+  showSinglePanel();
 }
