@@ -23,3 +23,8 @@ pub enum Error {
         source: io::Error,
     },
 }
+
+/// Wraps an error of drawing or encoding a picture.
+pub(crate) fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Drawing(error.to_string())
+}

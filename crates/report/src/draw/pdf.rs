@@ -14,10 +14,9 @@ use subsetter::GlyphRemapper;
 
 use super::fonts::{FontFace, embedded};
 use super::layout::{PlacedGlyph, lay_out};
-use super::picture::{Coordinates, Picture, Rect, Shape};
-use super::render::{HALF_CAPITAL, failed, sampled};
-use super::text::Text;
-use crate::error::Result;
+use super::picture::{Coordinates, Picture, Rect, Shape, sampled};
+use super::text::{HALF_CAPITAL, Text};
+use crate::error::{Result, failed};
 
 /// The compression level of zlib; higher levels are hardly smaller.
 const COMPRESSION: u8 = 6;

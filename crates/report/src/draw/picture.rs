@@ -1,5 +1,6 @@
 //! A picture: its title and its shapes, in logical pixels. `render` writes it to a file.
 
+use image::{Rgb, RgbImage};
 use plotters::style::RGBColor;
 
 use super::color::MUTED;
@@ -197,4 +198,13 @@ impl Picture {
         let cells = Some([columns, rows].map(|count| count.max(1) as u32));
         self.shapes.push(Shape::Image { rect, cells, pixels: Box::new(pixels) });
     }
+}
+
+/// Returns an image with these columns and rows.
+pub(super) fn sampled([columns, rows]: [u32; 2], pixels: &Pixels) -> RgbImage {
+    RgbImage::from_fn(columns, rows, |x, y| {
+        let at = |pixel: u32, length: u32| (f64::from(pixel) + 0.5) / f64::from(length);
+        let RGBColor(red, green, blue) = pixels(at(x, columns), at(y, rows));
+        Rgb([red, green, blue])
+    })
 }

@@ -17,14 +17,12 @@ use super::color::BACKGROUND;
 use super::fonts::FontFace;
 use super::layout::{Line, PlacedGlyph, lay_out};
 use super::pdf::pdf;
-use super::picture::{Coordinates, Picture, Pixels, Rect, Shape};
-use super::text::Text;
-use crate::error::{Error, Result};
+use super::picture::{Coordinates, Picture, Pixels, Rect, Shape, sampled};
+use super::text::{HALF_CAPITAL, Text};
+use crate::error::{Error, Result, failed};
 
 /// The font family in an SVG. Viewers without DejaVu use Verdana, which has the same width.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
-/// Half the height of capitals, in ems.
-pub(super) const HALF_CAPITAL: f64 = 0.365;
 /// The maximum number of pixels for drawing at twice the resolution; they take 72 MB.
 const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// The resolution of an SVG: four units per logical pixel keep curves smooth, since plotters rounds its coordinates to
@@ -143,10 +141,6 @@ impl Picture {
         }
         Ok(complete)
     }
-}
-
-pub(super) fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Drawing(error.to_string())
 }
 
 /// Draws a picture at twice the resolution and averages the pixels. plotters rounds coordinates to pixels; averaging
@@ -353,15 +347,6 @@ impl<B: DrawingBackend> Surface<B> {
         ));
         self.backend.blit_bitmap(from, (1, 1), &[0; 3]).map_err(failed)
     }
-}
-
-/// Returns an image with these columns and rows.
-pub(super) fn sampled([columns, rows]: [u32; 2], pixels: &Pixels) -> RgbImage {
-    RgbImage::from_fn(columns, rows, |x, y| {
-        let at = |pixel: u32, length: u32| (f64::from(pixel) + 0.5) / f64::from(length);
-        let RGBColor(red, green, blue) = pixels(at(x, columns), at(y, rows));
-        Rgb([red, green, blue])
-    })
 }
 
 /// Encodes an image as PNG with a palette, or without one if the image has more than 256 colours.

@@ -6,6 +6,9 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::color;
 use super::layout::lay_out;
 
+/// Half the height of capitals, in ems.
+pub(super) const HALF_CAPITAL: f64 = 0.365;
+
 /// The style of a text: size, colour, weight, alignment and direction.
 #[derive(Clone, Copy)]
 pub struct Text {
