@@ -22,7 +22,7 @@ pub struct Selection {
     pub heads: Vec<usize>,
     /// True to keep the attention weights.
     pub weights: bool,
-    /// True to keep the scores of the heads.
+    /// True to keep the scores of the heads on their attention weights.
     pub scores: bool,
     /// True to keep the next-token probabilities.
     pub probabilities: bool,
@@ -71,10 +71,14 @@ pub fn inspect_selected<B: Backend>(
     if selection.scores {
         let of_layer = |scores: Vec<HeadScores>| selection.heads.iter().map(|&head| scores[head]).collect();
         kept.scores = tallies.scores().into_iter().map(of_layer).collect();
-        if let Some(on_ablated) = on_ablated.filter(|_| tokens > 0) {
-            let heads = selection.layers.iter();
-            let heads = heads.flat_map(|&layer| selection.heads.iter().map(move |&head| [layer, head]));
-            let loss = |model: &Model<B>| patched_loss((model, patch), &batch, device);
+    }
+    if let Some(on_ablated) = on_ablated {
+        let none = vec![HeadScores::default(); selection.heads.len()];
+        kept.scores.resize(selection.layers.len(), none);
+        let heads = selection.layers.iter();
+        let heads = heads.flat_map(|&layer| selection.heads.iter().map(move |&head| [layer, head]));
+        let loss = |model: &Model<B>| patched_loss((model, patch), &batch, device);
+        if tokens > 0 {
             ablate(model, heads.zip(kept.scores.iter_mut().flatten()), on_ablated, loss);
         }
     }

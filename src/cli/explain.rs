@@ -10,7 +10,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use causal_attention_report::Style;
 
 use self::watch::ExplanationWatch;
-use super::input::{self, EncodedInput, InputArgs, OpenedRun, RunArgs};
+use super::input::{self, InputArgs, OpenedRun, RunArgs};
 use super::question::QuestionArgs;
 use super::scale::positive;
 use super::signals;
@@ -23,7 +23,7 @@ use crate::analysis::circuit::{
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
 use crate::data::tasks::{self, SequenceTask};
-use crate::data::{Dataset, Role, Source, Vocabulary};
+use crate::data::{Dataset, Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::model::{Architecture, Decoder, NormPlacement};
@@ -199,13 +199,18 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
         return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
     let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
-    let EncodedInput { tokens, answer, .. } = input.read(vocabulary, config)?;
-    if let Some((prompts, question)) = args.question.prompts(&tokens, vocabulary)? {
+    let encoded = input.read(vocabulary, config)?;
+    if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary)? {
         return Ok((Subject::Prompts(prompts), Some(question)));
     }
     input.warn_without_source(vocabulary, config);
-    let sample = sample(&tokens, answer)?.split_documents(config.data.text_documents(), vocabulary);
-    Ok((Subject::Given(sample), None))
+    let sample = encoded.sample(vocabulary, config)?;
+    // The last token is only a target.
+    let Some(length @ 1..) = sample.inputs.len().checked_sub(1) else {
+        let problem = "the input has a single token, so nothing is predicted; pass at least two";
+        return Err(Error::Input(problem.into()));
+    };
+    Ok((Subject::Given(sample.truncated(length)), None))
 }
 
 /// Returns true if a model of `config` can be explained.
@@ -242,20 +247,6 @@ pub(super) fn save(folder: &RunFolder, explanation: &Explanation) -> Result<()> 
 
 fn json_of(explanation: &Explanation) -> Vec<u8> {
     serde_json::to_vec(explanation).expect("an explanation holds plain values")
-}
-
-/// Converts the input to a sample whose targets count from the token `answer` on; the target of the last token is unknown.
-fn sample(tokens: &[u32], answer: usize) -> Result<Sample> {
-    let problem = match tokens {
-        [] => "the input is empty; pass at least two tokens",
-        [_] => "the input has a single token, so nothing is predicted; pass at least two",
-        [inputs @ .., _] => {
-            let (mut roles, targets) = (vec![Role::Unknown; inputs.len()], tokens[1..].to_vec());
-            roles[..answer.saturating_sub(1)].fill(Role::Padding);
-            return Ok(Sample { inputs: inputs.to_vec(), targets, roles, source: None, documents: None });
-        }
-    };
-    Err(Error::Input(problem.into()))
 }
 
 /// The sequences on which a model is explained.

@@ -306,7 +306,17 @@ impl InputArgs {
     /// # Errors
     /// Returns the errors of [`read`](Self::read), and an error if the input is empty.
     pub fn sample(&self, vocabulary: &Vocabulary, config: &Config) -> Result<Sample> {
-        let EncodedInput { tokens, start, source, answer } = self.read(vocabulary, config)?;
+        self.read(vocabulary, config)?.sample(vocabulary, config)
+    }
+}
+
+impl EncodedInput {
+    /// Converts the input to a sample; the target of its last token is unknown.
+    ///
+    /// # Errors
+    /// Returns an error if the input is empty.
+    pub fn sample(self, vocabulary: &Vocabulary, config: &Config) -> Result<Sample> {
+        let Self { tokens, start, source, answer } = self;
         if tokens.is_empty() {
             return Err(Error::Input("the input is empty; pass at least one token".into()));
         }

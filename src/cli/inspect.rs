@@ -77,7 +77,8 @@ struct PartArgs {
     /// The heads of each layer in the JSON, e.g. "0,2-3", counted from 0. [default: all]
     #[arg(long, value_name = "HEADS", requires = "json", conflicts_with = "out")]
     heads: Option<String>,
-    /// The contents of the JSON besides the tokens; others are not kept in memory. [default: all]
+    /// The contents of the JSON besides the tokens; others are not computed or not kept in memory. The scores are those of
+    /// the attention weights; ablation is the rise of the loss without each head, one pass per head. [default: all]
     #[arg(long, value_name = "CONTENTS", value_delimiter = ',', requires = "json", conflicts_with = "out")]
     only: Vec<Content>,
 }
@@ -86,6 +87,7 @@ struct PartArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Content {
     Scores,
+    Ablation,
     Weights,
     Probabilities,
 }
@@ -240,7 +242,7 @@ fn print_selected(args: &Args, run: &OpenedRun, (sample, source): (&Sample, Patc
         encoder_weights: source.and_then(|source| source_rows(&found.encoder, source.len())),
         cross_weights: source.and_then(|source| source_rows(&found.cross, source.len())),
         probabilities: selection.probabilities.then_some(&found.probabilities[..]),
-        scores: selection.scores.then_some(&found.scores[..]),
+        scores: (!found.scores.is_empty()).then_some(&found.scores[..]),
     });
     Ok(())
 }
@@ -295,7 +297,8 @@ impl Job for Select<'_> {
         let held = if selection.weights { heads } else { config.model.heads };
         check_memory(held, sample.inputs.len() + source_time)?;
         let pieces = PieceProgress::new(true, heads, "heads ablated");
-        let done = (selection.scores && !args.no_ablation).then_some(|done| pieces.done(done as usize));
+        let is_ablated = keeps(Content::Ablation) && !args.no_ablation;
+        let done = is_ablated.then_some(|done| pieces.done(done as usize));
         let patch = source.patch(&model, &description, sample.inputs.len(), &device)?;
         let mut found = inspect_selected((&model, &patch), sample, &selection, done, &device)?;
         for (at, heads) in selection.layers.iter().zip(&mut found.scores) {

@@ -159,8 +159,13 @@ fn inspect_prints_only_what_is_selected() {
         serde_json::from_str(&stdout_of(dir.path(), &arguments)).unwrap()
     };
     let all = inspect(&[]);
-    let scores = inspect(&["--only", "scores"]);
+    let scores = inspect(&["--only", "scores,ablation"]);
     assert_eq!((&scores["scores"], &scores["tokens"]), (&all["scores"], &all["tokens"]));
+    let head = |only: &str| inspect(&["--only", only])["scores"][1][2].clone();
+    let (attention, ablation) = (head("scores"), head("ablation"));
+    assert_eq!(attention["induction"], all["scores"][1][2]["induction"]);
+    assert_eq!(ablation["zero_ablation"], all["scores"][1][2]["zero_ablation"]);
+    assert!(attention["zero_ablation"].is_null() && ablation["induction"].is_null());
     assert!(scores.get("weights").is_none() && scores.get("probabilities").is_none());
     let part = inspect(&["--layers", "1", "--heads", "0-1", "--only", "weights,probabilities"]);
     assert_eq!((&part["layers"], &part["heads"]), (&serde_json::json!([1]), &serde_json::json!([0, 1])));

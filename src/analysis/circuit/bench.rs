@@ -4,13 +4,13 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use super::pass::{Activations, Interventions, Recorded, Replacements, Site, run};
 use super::question::{Quantity, Question};
-use super::variants::BasePass;
+use super::variants::{BasePass, caches};
 use super::watch::{Unwatched, Watch};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::view::floats;
-use crate::attention::Memory;
+use crate::attention::{KeyValueCache, Memory};
 use crate::data::Role;
 use crate::evaluation::{DeviceBatch, Mean};
 use crate::hooks::NoHooks;
@@ -75,7 +75,7 @@ pub(super) struct Bench<'a, B: Backend> {
     pub model: &'a Decoder<B>,
     pub batch: DeviceBatch<B>,
     /// The cross-attention's keys and values, one entry per block; empty without an encoder.
-    memories: Vec<Memory<B>>,
+    pub memories: Vec<Memory<B>>,
     /// The activations of the full model.
     pub full: Activations<B>,
     /// The activations on the corrupted sequences, if the question has them.
@@ -89,6 +89,8 @@ pub(super) struct Bench<'a, B: Backend> {
     counted: Vec<usize>,
     /// 1 for inputs and 0 for the padding after them, `[batch, time, 1]`.
     input_mask: Tensor<B, 3>,
+    /// The number of first positions that no ablation changes, with the keys and values of each layer there.
+    unaltered: (usize, Vec<KeyValueCache<B>>),
     /// Follows the search, and may end it early.
     pub watch: &'a dyn Watch,
 }
@@ -103,7 +105,7 @@ impl<'a, B: Backend> Bench<'a, B> {
         let collated = Sample::batch_of(samples);
         let [rows, time] = [collated.rows, collated.time];
         let counted = collated.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding);
-        let counted = counted.map(|(index, _)| index).collect();
+        let counted: Vec<usize> = counted.map(|(index, _)| index).collect();
         let is_input =
             |sample: &Sample| (0..time).map(|at| f32::from(at < sample.inputs.len())).collect::<Vec<_>>();
         let input_mask: Vec<f32> = samples.iter().flat_map(is_input).collect();
@@ -122,6 +124,13 @@ impl<'a, B: Backend> Bench<'a, B> {
             pass(DeviceBatch::new(&Sample::batch_of(&samples), device).inputs)
         });
         let corrupted = corrupted.transpose()?;
+        let unaltered = match question.first_difference(samples).min(counted.iter().map(|it| it % time).min())
+        {
+            Some(first) if first > 0 && memories.is_empty() && batch.inputs.documents.is_none() => {
+                (first, caches(model, &batch.inputs)?)
+            }
+            _ => (0, Vec::new()),
+        };
         let (quantity, replacements) = (question.quantity(), Vec::new());
         let mut bench = Self {
             model,
@@ -134,6 +143,7 @@ impl<'a, B: Backend> Bench<'a, B> {
             against,
             counted,
             input_mask,
+            unaltered,
             watch: &Unwatched,
         };
         bench.replacements = components(model).map(|site| (site, bench.contrast(site))).collect();
@@ -183,7 +193,7 @@ impl<'a, B: Backend> Bench<'a, B> {
 
     /// Returns the quantity at each target that counts, in a pass without variants.
     pub fn values(&self, pass: &Activations<B>) -> Vec<f64> {
-        self.values_after(pass.at(Site::Logits)).concat()
+        self.values_after(pass.at(Site::Logits), 0).concat()
     }
 
     /// Returns the replacements that ablate components.
@@ -207,7 +217,8 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     fn full_pass_with(&self, interventions: Interventions<B>) -> BasePass<'_, B> {
-        BasePass::of(self.model, &self.batch.inputs, &self.memories, (&self.full, interventions))
+        let base = BasePass::of(self.model, &self.batch.inputs, &self.memories, (&self.full, interventions));
+        base.caching(&self.unaltered.1)
     }
 
     /// Returns the quantity at each target that counts in variants of a pass. Before each batch of variants, `goes_on` is
@@ -219,12 +230,15 @@ impl<'a, B: Backend> Bench<'a, B> {
         mut goes_on: impl FnMut(usize) -> bool,
     ) -> Result<Vec<Option<Vec<f64>>>> {
         let (mut found, mut done) = (vec![None; variants.len()], 0);
-        for batch in base.batches(variants) {
+        // With a cache, only outputs can be replaced.
+        let is_output = |(site, _): &(Site, Tensor<B, 3>)| site.is_component();
+        let shared = if variants.iter().flatten().all(is_output) { self.unaltered.0 } else { 0 };
+        for batch in base.batches_from(variants, shared) {
             if !goes_on(done) {
                 break;
             }
             let pass = base.run_batch(&batch, variants, Recorded::Nothing)?;
-            let values = self.values_after(pass.stream);
+            let values = self.values_after(pass.stream, shared);
             done += batch.numbers.len();
             batch.numbers.into_iter().zip(values).for_each(|(number, values)| found[number] = Some(values));
         }
@@ -232,11 +246,12 @@ impl<'a, B: Backend> Bench<'a, B> {
     }
 
     /// Returns the quantity at each target that counts, for each variant in a batch, from the residual stream after the
-    /// last block.
-    pub fn values_after(&self, stream: Tensor<B, 3>) -> Vec<Vec<f64>> {
+    /// last block without its first positions, up to `shared`.
+    pub fn values_after(&self, stream: Tensor<B, 3>, shared: usize) -> Vec<Vec<f64>> {
         let ([rows, ..], [batch, _]) = (stream.dims(), self.batch.targets.dims());
         let variants = rows / batch;
-        let logits = self.model.logits(select_positions(stream, self.counted_indices(variants), variants));
+        let positions = self.counted_indices_after(variants, shared);
+        let logits = self.model.logits(select_positions(stream, positions, variants));
         let targets = self.counted_tokens(&self.batch.targets, variants);
         let values = match (&self.against, self.quantity) {
             (Some(against), Quantity::LogitDifference) => {
@@ -252,9 +267,18 @@ impl<'a, B: Backend> Bench<'a, B> {
 
     /// Returns the indices of the targets that count in a batch of variants, `[variants * counted]`.
     pub fn counted_indices(&self, variants: usize) -> Tensor<B, 1, Int> {
+        self.counted_indices_after(variants, 0)
+    }
+
+    /// Returns the indices in a batch of variants without the first positions, up to `shared`.
+    fn counted_indices_after(&self, variants: usize, shared: usize) -> Tensor<B, 1, Int> {
         let [batch, time] = self.batch.targets.dims();
-        let of_variant =
-            |variant: usize| self.counted.iter().map(move |&index| (variant * batch * time + index) as i64);
+        let of_variant = |variant: usize| {
+            let index = move |index: &usize| {
+                ((variant * batch + index / time) * (time - shared) + index % time - shared) as i64
+            };
+            self.counted.iter().map(index)
+        };
         let indices: Vec<i64> = (0..variants).flat_map(of_variant).collect();
         Tensor::from_data(indices.as_slice(), &self.batch.targets.device())
     }

@@ -20,7 +20,7 @@ use super::variants::batched_variants;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput};
-use crate::model::{Decoder, Inputs};
+use crate::model::{Decoder, Inputs, Source};
 use crate::ops;
 
 /// The number of embeddings over which gradients are averaged, as in Hanna et al. (2024).
@@ -105,11 +105,9 @@ impl<B: Backend> Gradients<B> {
     /// Returns the mean gradients over the given shares of the way from the sequence's embeddings to the others.
     fn new(bench: &Bench<B>, ablated: &[Site], shares: &[f64], probed: Probed) -> Result<Self> {
         let model = differentiable(bench.model);
-        let [rows, time] = bench.batch.targets.dims();
-        // Documents belong to single sequences.
-        let size = if bench.batch.inputs.documents.is_some() { 1 } else { batched_variants(rows, time) };
+        let ([rows, _], inputs) = (bench.batch.targets.dims(), &bench.batch.inputs);
         let mut by_hook = Vec::<(HookSite, Tensor<B, 4>)>::new();
-        for shares_of_pass in shares.chunks(size) {
+        for shares_of_pass in shares.chunks(max_copies(inputs)) {
             let ablated = ablated.iter().map(|&site| {
                 let new = bench.replacement(site);
                 let is_per_sequence = new.dims()[0] > 1;
@@ -118,9 +116,7 @@ impl<B: Backend> Gradients<B> {
             });
             let ablated = ablated.collect();
             let mut probe = Probe { bench, ablated, shares: shares_of_pass, probed, zeros: Vec::new() };
-            let inputs = &bench.batch.inputs;
-            let tokens = Tensor::from_inner(inputs.tokens.clone()).repeat_dim(0, shares_of_pass.len());
-            let inputs = Inputs { tokens, source: None, documents: inputs.documents.clone() };
+            let inputs = copied(inputs, shares_of_pass.len());
             let stream = model.hidden_states(inputs, &[], None, &mut probe)?;
             let gradients = mean_quantity(bench, &model, stream).backward();
             for (at, (hook, zeros)) in probe.zeros.into_iter().enumerate() {
@@ -154,6 +150,30 @@ impl<B: Backend> Gradients<B> {
         };
         self.by_hook.iter().find(|(hook, _)| is_at(hook)).map(|(_, heads)| heads)
     }
+}
+
+/// Returns the maximum number of copies of inputs that run as one batch. Documents and sources belong to single sequences.
+pub(super) fn max_copies<B: Backend>(inputs: &Inputs<B>) -> usize {
+    let [rows, time] = inputs.tokens.dims();
+    let is_single = inputs.documents.is_some() || inputs.source.is_some();
+    if is_single { 1 } else { batched_variants(rows, time) }
+}
+
+/// Returns copies of inputs, which follow each other in the batch, to take gradients.
+pub(super) fn copied<B: Backend>(inputs: &Inputs<B>, copies: usize) -> Inputs<Autodiff<B>> {
+    let source = inputs.source.as_ref().map(|source| Source {
+        tokens: Tensor::from_inner(source.tokens.clone()),
+        lengths: source.lengths.clone(),
+    });
+    let tokens = Tensor::from_inner(inputs.tokens.clone()).repeat_dim(0, copies);
+    Inputs { tokens, source, documents: inputs.documents.clone() }
+}
+
+/// Returns the embeddings at the given shares of the way from the sequences to the others, `[shares * batch, time, d_model]`.
+pub(super) fn embeddings<B: Backend>(bench: &Bench<B>, shares: &[f64]) -> Tensor<B, 3> {
+    let [clean, change] = bench.embedding_and_change();
+    let embeddings = shares.iter().map(|&share| clean.clone() + change.clone() * share);
+    Tensor::cat(embeddings.collect(), 0)
 }
 
 /// Returns a model to take gradients at activations. Dropout is off, which acts in models with gradients.
@@ -220,9 +240,7 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
         if site.point != HookPoint::Embedding {
             return self.hook_heads(site, activation.unsqueeze_dim(1)).squeeze_dim(1);
         }
-        let [clean, change] = self.bench.embedding_and_change();
-        let copies = self.shares.iter().map(|&share| clean.clone() + change.clone() * share);
-        Tensor::from_inner(Tensor::cat(copies.collect(), 0))
+        Tensor::from_inner(embeddings(self.bench, self.shares))
     }
 
     fn hook_heads(&mut self, site: HookSite, heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {

@@ -162,11 +162,9 @@ fn tuned_lens<B: Backend>(
     let Some(train) = train.filter(|train| tuned_lens_skip_reason(model, train).is_none()) else {
         return Ok(None);
     };
-    if watch.ends(ExplanationStage::TunedLens) {
-        cut.push(ExplanationStage::TunedLens);
-        return Ok(None);
-    }
-    let maps = Translator::all(model, train, &full.logits.device())?;
+    let ends = || watch.ends(ExplanationStage::TunedLens);
+    let maps = Translator::all(model, train, &ends, &full.logits.device())?;
+    cut.extend((maps.is_none() && ends()).then_some(ExplanationStage::TunedLens));
     Ok(maps.map(|maps| Lens::new(model, full, batch, &maps)))
 }
 

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::bench;
 use super::pass::{Activations, Site, residual_streams};
 use super::tuned::Translator;
+use super::variants::batched_variants;
 use super::weights::{centred, unembedding};
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
@@ -88,29 +89,43 @@ impl Lens {
         ends: &dyn Fn() -> bool,
     ) -> Option<Self> {
         let mut lens = Self::default();
+        let [rows, time] = batch.targets.dims();
         let targets = batch.targets.clone().narrow(0, 0, 1).into_data();
         let targets: Vec<usize> = targets.iter::<i64>().map(|token| token as usize).collect();
-        for stream in streams {
+        let (mut streams, size) = (streams.peekable(), batched_variants(rows, time));
+        while streams.peek().is_some() {
             if ends() {
                 return None;
             }
-            let logits = model.logits(stream);
+            let part: Vec<Tensor<B, 3>> = streams.by_ref().take(size).collect();
+            let (depths, device) = (part.len(), batch.targets.device());
+            let logits = model.logits(Tensor::cat(part, 0)); // [depths * rows, time, vocab]
             let [_, _, vocab] = logits.dims();
-            let first = floats(logits.clone().narrow(0, 0, 1)); // [time, vocab]
-            let rows = || first.chunks(vocab).zip(&targets);
-            let normalizers: Vec<f64> = first.chunks(vocab).map(log_sum_exp).collect();
-            let rank = |(row, &target): (&[f32], &usize)| row.iter().filter(|&&it| it >= row[target]).count();
-            lens.rank.push(rows().map(rank).collect());
-            let probability = |logit: f32, normalizer: f64| (f64::from(logit) - normalizer).exp();
-            let of_targets = rows().map(|(row, &target)| row[target]).zip(&normalizers);
-            lens.probability.push(of_targets.map(|(logit, &it)| probability(logit, it)).collect());
-            let of_top = |(row, &it): (&[f32], &f64)| {
-                top(row).into_iter().map(|(token, logit)| (token, probability(logit, it))).collect()
-            };
-            lens.top.push(first.chunks(vocab).zip(&normalizers).map(of_top).collect());
-            lens.loss.push(bench::loss_of(logits, batch));
+            let logits = logits.into_data().convert::<f32>();
+            for of_depth in logits.as_slice::<f32>().expect("single precision").chunks(rows * time * vocab) {
+                lens.add(&of_depth[..time * vocab], &targets, vocab);
+            }
+            let logits = Tensor::<B, 3>::from_data(logits, &device);
+            for depth in 0..depths {
+                lens.loss.push(bench::loss_of(logits.clone().narrow(0, depth * rows, rows), batch));
+            }
         }
         Some(lens)
+    }
+
+    /// Adds the predictions at one depth from the logits of the first sequence, `[time, vocab]`.
+    fn add(&mut self, logits: &[f32], targets: &[usize], vocab: usize) {
+        let rows = || logits.chunks(vocab).zip(targets);
+        let normalizers: Vec<f64> = logits.chunks(vocab).map(log_sum_exp).collect();
+        let rank = |(row, &target): (&[f32], &usize)| row.iter().filter(|&&it| it >= row[target]).count();
+        self.rank.push(rows().map(rank).collect());
+        let probability = |logit: f32, normalizer: f64| (f64::from(logit) - normalizer).exp();
+        let of_targets = rows().map(|(row, &target)| row[target]).zip(&normalizers);
+        self.probability.push(of_targets.map(|(logit, &it)| probability(logit, it)).collect());
+        let of_top = |(row, &it): (&[f32], &f64)| {
+            top(row).into_iter().map(|(token, logit)| (token, probability(logit, it))).collect()
+        };
+        self.top.push(logits.chunks(vocab).zip(&normalizers).map(of_top).collect());
     }
 }
 

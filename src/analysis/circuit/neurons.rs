@@ -10,9 +10,9 @@ use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::bench::{Bench, components, mean};
-use super::estimates::{STEPS, differentiable, mean_quantity, shares};
+use super::estimates::{STEPS, copied, differentiable, embeddings, max_copies, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
-use super::pass::explainable;
+use super::pass::{Site, explainable};
 use super::question::Question;
 use super::watch::{ExplanationStage, Watch};
 use crate::Result;
@@ -21,7 +21,7 @@ use crate::analysis::view::floats;
 use crate::data::Sequences;
 use crate::evaluation::DeviceBatch;
 use crate::hooks::{HookPoint, HookSite, Hooks, NoHooks, Stack};
-use crate::model::{Decoder, Inputs, Model, Source};
+use crate::model::{Decoder, Inputs, Model};
 
 /// The number of neurons that are ablated for each reported one.
 const ABLATED_PER_REPORTED: usize = 2;
@@ -82,7 +82,9 @@ impl Explanation {
             return Ok(self.without_neurons());
         };
         let contexts = if search.contexts.is_empty() { &samples } else { search.contexts };
-        let neurons = with_contexts(bench.model, neurons, contexts, device)?;
+        let Some(neurons) = with_contexts(bench.model, neurons, contexts, search.watch, device)? else {
+            return Ok(self.without_neurons());
+        };
         self.neurons = NeuronAnalysis { neurons, neuron_contexts: Some(search.source) };
         Ok(self)
     }
@@ -132,8 +134,10 @@ fn most_important<B: Backend>(
             return Ok(None);
         }
         let mut ablation = NeuronAblation { layer, neuron, replacement: &replacements[layer] };
-        let last = stream(bench.model, bench.batch.inputs.clone(), &mut ablation)?;
-        let ablated = mean(&bench.values_after(last).concat());
+        // Earlier layers compute what they compute in the full model.
+        let (x, inputs) = (bench.full.at(Site::Stream(layer)), (&bench.batch.inputs, &bench.memories[..]));
+        let last = bench.model.hidden_states_from((layer, x), inputs, None, &mut ablation)?;
+        let ablated = mean(&bench.values_after(last, 0).concat());
         neurons.push(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() });
     }
     let change = |it: &Neuron| (it.ablated - full).abs();
@@ -154,28 +158,19 @@ fn estimates_at<B: Backend>(
     shares: &[f64],
 ) -> Result<Option<NeuronEstimates>> {
     let model = differentiable(bench.model);
-    let [clean, change_of_embedding] = bench.embedding_and_change();
     let inputs = &bench.batch.inputs;
-    let source = inputs.source.as_ref();
-    let inputs = Inputs {
-        tokens: Tensor::from_inner(inputs.tokens.clone()),
-        source: source.map(|source| Source {
-            tokens: Tensor::from_inner(source.tokens.clone()),
-            lengths: source.lengths.clone(),
-        }),
-        documents: inputs.documents.clone(),
-    };
     let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
-    for &share in shares {
+    for shares_of_pass in shares.chunks(max_copies(inputs)) {
         if bench.watch.ends(ExplanationStage::Neurons) {
             return Ok(None);
         }
-        let embedding = clean.clone() + change_of_embedding.clone() * share;
-        let mut probe = GradientProbe { embedding, zeros: Vec::new() };
-        let gradients = mean_quantity(bench, &model, stream(&model, inputs.clone(), &mut probe)?).backward();
+        let copies = shares_of_pass.len();
+        let mut probe = GradientProbe { embedding: embeddings(bench, shares_of_pass), zeros: Vec::new() };
+        let stream = stream(&model, copied(inputs, copies), &mut probe)?;
+        let gradients = mean_quantity(bench, &model, stream).backward();
         for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {
             let Some(gradient) = zeros.grad(&gradients) else { continue };
-            let effects = floats((gradient * change.clone()).sum_dims(&[0, 1]));
+            let effects = floats((gradient * change.clone().repeat_dim(0, copies)).sum_dims(&[0, 1]));
             sums.iter_mut()
                 .zip(effects)
                 .for_each(|(sum, effect)| *sum += f64::from(effect) / shares.len() as f64);
@@ -187,15 +182,20 @@ fn estimates_at<B: Backend>(
     Ok(Some(sums.into_iter().enumerate().flat_map(of_layer).collect()))
 }
 
-/// Adds to each neuron the contexts in which it is most active in `samples`. Equal contexts count once.
+/// Adds to each neuron the contexts in which it is most active in `samples`. Equal contexts count once. Returns `None` if
+/// the stage ends early.
 fn with_contexts<B: Backend>(
     model: &Decoder<B>,
     mut neurons: Vec<Neuron>,
     samples: &[Sample],
+    watch: &dyn Watch,
     device: &B::Device,
-) -> Result<Vec<Neuron>> {
+) -> Result<Option<Vec<Neuron>>> {
     let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(1);
     for samples in samples.chunks((BATCH_TOKENS / longest).max(1)) {
+        if watch.ends(ExplanationStage::Neurons) {
+            return Ok(None);
+        }
         let mut recorder = HiddenRecorder(Vec::new());
         stream(model, DeviceBatch::new(&Sample::batch_of(samples), device).inputs, &mut recorder)?;
         for Neuron { layer, neuron, contexts, .. } in &mut neurons {
@@ -208,7 +208,7 @@ fn with_contexts<B: Backend>(
             }
         }
     }
-    Ok(neurons)
+    Ok(Some(neurons))
 }
 
 /// Adds the context of a position to the contexts of a neuron, if it is among those with the largest activations.
@@ -305,6 +305,7 @@ mod tests {
     use burn_ndarray::NdArray;
 
     use super::*;
+    use crate::analysis::circuit::Unwatched;
     use crate::analysis::circuit::testing::noisy_model;
     use crate::model::{ModelConfig, Sizes};
 
@@ -343,7 +344,7 @@ mod tests {
                 let replacement = &(hidden[layer].clone() + changes[layer].clone() * share);
                 let mut ablation = NeuronAblation { layer, neuron, replacement };
                 let last = stream(&model, bench.batch.inputs.clone(), &mut ablation).unwrap();
-                mean(&bench.values_after(last).concat())
+                mean(&bench.values_after(last, 0).concat())
             };
             let slope = (moved(SMALL) - moved(-SMALL)) / (2.0 * SMALL);
             let (_, estimate) = estimates.iter().find(|(at, _)| *at == [layer, neuron]).unwrap();
@@ -364,7 +365,7 @@ mod tests {
         let (samples, question) = (std::slice::from_ref(&sample), Question::default());
         let bench = Bench::new(&model, samples, &question, &device).unwrap();
         let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap().unwrap();
-        let neurons = with_contexts(&model, neurons, samples, &device).unwrap();
+        let neurons = with_contexts(&model, neurons, samples, &Unwatched, &device).unwrap().unwrap();
         assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
         assert!(neurons[1..].iter().all(|it| it.estimated == 0.0));
         // The same ablation by weights: the row is zero, and the bias adds the mean.
@@ -376,7 +377,7 @@ mod tests {
         down.weight = down.weight.clone().map(|weight| weight.zeros_like());
         down.bias = down.bias.take().map(|bias| bias.map(|bias| bias + added));
         let last = stream(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
-        let expected = mean(&bench.values_after(last).concat());
+        let expected = mean(&bench.values_after(last, 0).concat());
         assert!((neurons[0].ablated - expected).abs() < 1e-5, "{} {expected}", neurons[0].ablated);
         let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
         let (position, activation) = largest.unwrap();

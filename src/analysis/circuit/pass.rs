@@ -95,6 +95,23 @@ impl<B: Backend> Interventions<B> {
     }
 }
 
+impl<B: Backend> Interventions<B> {
+    /// Returns the replacements without their first positions, up to `first`.
+    pub(super) fn after(&self, first: usize) -> Self {
+        let replaced = self.replaced.iter().map(|(site, new)| (*site, after(new.clone(), first)));
+        let paths = self.paths.iter().map(|(from, to, new)| (*from, *to, after(new.clone(), first)));
+        Self { replaced: replaced.collect(), paths: paths.collect() }
+    }
+}
+
+/// Returns an activation without its first positions. One that stands for all positions stays as it is.
+pub(super) fn after<B: Backend>(activation: Tensor<B, 3>, first: usize) -> Tensor<B, 3> {
+    match activation.dims() {
+        [_, time, _] if time > first => activation.narrow(1, first, time - first),
+        _ => activation,
+    }
+}
+
 impl From<ResidualWriter> for Site {
     fn from(component: ResidualWriter) -> Self {
         match component {
@@ -163,7 +180,7 @@ impl Site {
     }
 
     /// Returns true for the output of a head or of a feed-forward layer.
-    fn is_component(self) -> bool {
+    pub(super) fn is_component(self) -> bool {
         matches!(self, Site::Head(..) | Site::Cross(..) | Site::FeedForward(_))
     }
 

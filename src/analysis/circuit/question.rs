@@ -107,6 +107,14 @@ impl Question {
         replaced.map(|(sample, tokens)| Sample { inputs: tokens.clone(), ..sample.clone() }).collect()
     }
 
+    /// Returns the position of the first token that differs in a corrupted sequence; `None` without such tokens.
+    pub(super) fn first_difference(&self, samples: &[Sample]) -> Option<usize> {
+        let of_sample = |(sample, corrupted): (&Sample, &Vec<u32>)| {
+            sample.inputs.iter().zip(corrupted).position(|(token, other)| token != other)
+        };
+        samples.iter().zip(&self.corrupted).filter_map(of_sample).min()
+    }
+
     /// Returns the ablation that answers the question.
     pub fn ablation(&self) -> Ablation {
         if self.corrupted.is_empty() { Ablation::Mean } else { Ablation::Resample }

@@ -240,7 +240,7 @@ fn untrained_weights_have_no_circuit() {
         &[2, 6],
         &[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6],
     ];
-    for seed in 0..12 {
+    for seed in 0..100 {
         let model = randomly_initialised(seed);
         for tokens in inputs {
             assert!(no_circuit(&model, &[sequence(tokens)]).is_some(), "seed {seed}, {tokens:?}");

@@ -55,12 +55,17 @@ pub(super) struct Translator<B: Backend> {
 }
 
 impl<B: Backend> Translator<B> {
-    /// Trains the maps for the residual stream before each block. Returns `None` if the model is so wide that training
-    /// exceeds the maximum number of operations.
+    /// Trains the maps for the residual stream before each block. Returns `None` if it `ends` early, or if the model is so
+    /// wide that training exceeds the maximum number of operations.
     ///
     /// # Errors
     /// Same as [`run`].
-    pub fn all(model: &Decoder<B>, train: &Sequences, device: &B::Device) -> Result<Option<Vec<Self>>> {
+    pub fn all(
+        model: &Decoder<B>,
+        train: &Sequences,
+        ends: &dyn Fn() -> bool,
+        device: &B::Device,
+    ) -> Result<Option<Vec<Self>>> {
         let [vocab, d_model] = unembedding(model).dims();
         let operations_per_token = 6 * model.blocks.len() * d_model * (d_model + vocab);
         let step_tokens = (MAX_OPERATIONS / STEPS / operations_per_token).min(MAX_STEP_TOKENS);
@@ -70,6 +75,9 @@ impl<B: Backend> Translator<B> {
         let rows = (TOKENS_PER_PASS / train.time().max(1)).max(1);
         let (mut kept, mut tokens) = (Vec::new(), 0);
         for batch in Loader::new(train.clone(), rows, 0).epoch(0) {
+            if ends() {
+                return Ok(None);
+            }
             let counted = batch.roles.iter().enumerate().filter(|(_, role)| **role != Role::Padding);
             let positions: Vec<i64> = counted.map(|(position, _)| position as i64).collect();
             tokens += positions.len();
@@ -85,16 +93,17 @@ impl<B: Backend> Translator<B> {
         }
         let at = |depth: usize| Tensor::cat(kept.iter().map(|streams| streams[depth].clone()).collect(), 0);
         let streams: Vec<_> = (0..model.blocks.len()).map(at).collect();
-        Ok(Some(Self::train_maps(model, &streams, &at(model.blocks.len()), step_tokens)))
+        Ok(Self::train_maps(model, (&streams, &at(model.blocks.len())), step_tokens, ends))
     }
 
-    /// Trains one map per stream to match the prediction from `last`; all are `[tokens, d_model]`.
+    /// Trains one map per stream to match the prediction from `last`; all are `[tokens, d_model]`. Returns `None` if it
+    /// `ends` early.
     fn train_maps(
         model: &Decoder<B>,
-        streams: &[Tensor<B, 2>],
-        last: &Tensor<B, 2>,
+        (streams, last): (&[Tensor<B, 2>], &Tensor<B, 2>),
         step_tokens: usize,
-    ) -> Vec<Self> {
+        ends: &dyn Fn() -> bool,
+    ) -> Option<Vec<Self>> {
         let frozen = Decoder::<Autodiff<B>>::from_inner(model.clone()).no_grad();
         let [tokens, d_model] = last.dims();
         let step_tokens = step_tokens.min(tokens);
@@ -110,6 +119,9 @@ impl<B: Backend> Translator<B> {
         };
         let mut maps: Vec<_> = streams.iter().map(initialise).collect();
         for step in 0..STEPS {
+            if ends() {
+                return None;
+            }
             let first = step * step_tokens % (tokens - step_tokens + 1);
             let part = |rows: &Tensor<B, 2>| rows.clone().narrow(0, first, step_tokens);
             let expected = Tensor::from_inner(softmax(logits(model, part(last)), 1));
@@ -121,7 +133,7 @@ impl<B: Backend> Translator<B> {
                 *map = optimizer.step(rate * map.scale, map.clone(), gradients);
             }
         }
-        maps.into_iter().map(|(map, _)| map.valid()).collect()
+        Some(maps.into_iter().map(|(map, _)| map.valid()).collect())
     }
 
     /// Applies the map to a residual stream, `[tokens, d_model]`.
@@ -179,8 +191,9 @@ mod tests {
             let last = rows(1024, 1.5);
             // The last residual stream flipped, shifted and scaled down.
             let stream = (last.clone().flip([1]) + 0.7) * 0.1;
-            let [map] =
-                Translator::train_maps(model, std::slice::from_ref(&stream), &last, 256).try_into().unwrap();
+            let streams = (std::slice::from_ref(&stream), &last);
+            let maps = Translator::train_maps(model, streams, 256, &|| false).unwrap();
+            let [map] = maps.try_into().unwrap();
             let zeros = |rows: usize| Param::from_tensor(Tensor::zeros([rows, 20], &Default::default()));
             let identity = Translator { weight: zeros(20), bias: zeros(1), ..map.clone() };
             let loss = |map: &Translator<B>| loss(map, model, &stream, &last);

@@ -1,24 +1,38 @@
 //! A pass, and variants of it that replace further activations.
 //!
 //! Before the first activation that it replaces, a variant computes what the pass computes. It therefore starts from the
-//! recorded residual stream of the pass at that layer. Variants that start at the same layer run as one batch.
+//! recorded residual stream of the pass at that layer. Variants run as one batch, which grows: a variant joins it at its
+//! first layer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::pass::{Activations, Interventions, PassRecorder, Recorded, Replacements, Site, residual_streams};
+use super::pass::{
+    Activations, Interventions, PassRecorder, Recorded, Replacements, Site, after, residual_streams,
+};
 use crate::Result;
 use crate::attention::{KeyValueCache, Memory};
-use crate::hooks::NoHooks;
+use crate::hooks::{HookPoint, HookSite, Hooks, NoHooks, ReplacedOutput, Stack};
 use crate::model::{Decoder, Inputs};
 
-/// The maximum number of tokens in a batch of several variants. With more tokens, a batch is no faster.
-const MAX_BATCH_TOKENS: usize = 256;
+/// The maximum number of tokens in a batch of several variants, of which about half are there on average. With more tokens,
+/// a batch is no faster.
+const MAX_BATCH_TOKENS: usize = 512;
 
 /// Returns the maximum number of variants of a pass over `rows` sequences of `time` tokens that run as one batch.
 pub(super) fn batched_variants(rows: usize, time: usize) -> usize {
     (MAX_BATCH_TOKENS / (rows * time).max(1)).max(1)
+}
+
+/// Returns the keys and values of each layer. The inputs have neither memories nor documents.
+///
+/// # Errors
+/// Same as [`run`](super::run).
+pub(super) fn caches<B: Backend>(model: &Decoder<B>, inputs: &Inputs<B>) -> Result<Vec<KeyValueCache<B>>> {
+    let mut caches = vec![KeyValueCache::default(); model.blocks.len()];
+    model.hidden_states(inputs.clone(), &[], Some(&mut caches), &mut NoHooks)?;
+    Ok(caches)
 }
 
 /// A pass whose residual streams are recorded.
@@ -36,7 +50,8 @@ pub(super) struct BasePass<'a, B: Backend> {
 
 /// The variants that run as one batch, by their numbers.
 pub(super) struct VariantBatch {
-    first_layer: usize,
+    /// The first layer of each variant, in ascending order.
+    first_layers: Vec<usize>,
     /// The number of first positions that equal those of the base pass.
     shared: usize,
     pub numbers: Vec<usize>,
@@ -76,30 +91,40 @@ impl<'a, B: Backend> BasePass<'a, B> {
     /// # Errors
     /// Same as [`run`](super::run).
     pub fn with_caches(mut self) -> Result<Self> {
-        self.caches = vec![KeyValueCache::default(); self.model.blocks.len()];
-        self.model.hidden_states(self.inputs.clone(), &[], Some(&mut self.caches), &mut NoHooks)?;
+        self.caches = caches(self.model, self.inputs)?;
         Ok(self)
     }
 
-    /// Returns this pass with activations replaced.
+    /// Records the keys and values of an equal pass, as [`with_caches`](Self::with_caches) does.
+    #[must_use]
+    pub fn caching(self, caches: &[KeyValueCache<B>]) -> Self {
+        Self { caches: caches.to_vec(), ..self }
+    }
+
+    /// Returns this pass with activations replaced. Its variants can share first positions at which no replacement differs.
     ///
     /// # Errors
     /// Same as [`run`](super::run).
     pub fn with(&self, replacements: &Replacements<B>) -> Result<Self> {
         let mut streams = self.streams.clone();
-        let batch = self.batches(std::slice::from_ref(replacements)).pop();
-        let first = batch.map_or(self.model.blocks.len(), |batch| batch.first_layer);
-        let pass = self.run((first, 0), &[replacements], Recorded::Streams)?;
+        let first = self.first_layer(replacements);
+        let pass = self.run((&[first], 0), &[replacements], Recorded::Streams)?;
         for (depth, site) in residual_streams(self.model).enumerate().skip(first) {
             streams[depth] = pass.recorded[&site].0.clone().squeeze_dim(1);
         }
         let replace =
             |it: Interventions<B>, (site, new): &(Site, Tensor<B, 3>)| it.replace(*site, new.clone());
         let interventions = replacements.iter().fold(self.interventions.clone(), replace);
-        Ok(Self { streams, interventions, caches: Vec::new(), ..*self })
+        Ok(Self { streams, interventions, caches: self.caches.clone(), ..*self })
     }
 
-    /// Groups variants by their first layer into batches that a pass can hold.
+    /// Returns the first layer that computes something else than this pass does.
+    fn first_layer(&self, variant: &Replacements<B>) -> usize {
+        let layers = self.model.blocks.len();
+        variant.iter().map(|(site, _)| site.layer(layers)).min().unwrap_or(layers)
+    }
+
+    /// Groups variants, in the order of their first layers, into batches that a pass can hold.
     pub fn batches(&self, variants: &[Replacements<B>]) -> Vec<VariantBatch> {
         self.batches_from(variants, 0)
     }
@@ -107,21 +132,18 @@ impl<'a, B: Backend> BasePass<'a, B> {
     /// Groups variants into batches whose first positions, up to `shared`, equal those of this pass. Only the others are
     /// computed, so this pass needs [caches](Self::with_caches) unless `shared` is 0.
     pub fn batches_from(&self, variants: &[Replacements<B>], shared: usize) -> Vec<VariantBatch> {
-        let layers = self.model.blocks.len();
-        let mut by_layer = BTreeMap::<usize, Vec<usize>>::new();
-        for (number, variant) in variants.iter().enumerate() {
-            let first = variant.iter().map(|(site, _)| site.layer(layers)).min().unwrap_or(layers);
-            by_layer.entry(first).or_default().push(number);
-        }
+        let first_layer = |(number, variant)| (self.first_layer(variant), number);
+        let mut ordered: Vec<(usize, usize)> = variants.iter().enumerate().map(first_layer).collect();
+        ordered.sort_unstable();
         let [rows, time, _] = self.streams[0].dims();
         // Documents and memories belong to single sequences.
         let is_single = self.inputs.documents.is_some() || !self.memories.is_empty();
         let size = if is_single { 1 } else { batched_variants(rows, time - shared) };
-        let batches = by_layer.into_iter().flat_map(|(first_layer, numbers)| {
-            let batch = |numbers: &[usize]| VariantBatch { first_layer, shared, numbers: numbers.to_vec() };
-            numbers.chunks(size).map(batch).collect::<Vec<_>>()
-        });
-        batches.collect()
+        let batch = |ordered: &[(usize, usize)]| {
+            let (first_layers, numbers) = ordered.iter().copied().unzip();
+            VariantBatch { first_layers, shared, numbers }
+        };
+        ordered.chunks(size).map(batch).collect()
     }
 
     /// Runs a batch of the variants.
@@ -134,40 +156,105 @@ impl<'a, B: Backend> BasePass<'a, B> {
         variants: &[Replacements<B>],
         keep: Recorded,
     ) -> Result<VariantPass<B>> {
-        let later = |it: Tensor<B, 3>| match it.dims() {
-            [_, time, _] if time > batch.shared => it.narrow(1, batch.shared, time - batch.shared),
-            // One replacement for all positions.
-            _ => it,
-        };
         let replaced = |&number: &usize| {
-            variants[number]
-                .iter()
-                .map(|(site, new)| (*site, later(new.clone())))
-                .collect::<Replacements<B>>()
+            let replaced = variants[number].iter();
+            replaced.map(|(site, new)| (*site, after(new.clone(), batch.shared))).collect::<Replacements<B>>()
         };
         let replaced: Vec<_> = batch.numbers.iter().map(replaced).collect();
-        self.run((batch.first_layer, batch.shared), &replaced.iter().collect::<Vec<_>>(), keep)
+        self.run((&batch.first_layers, batch.shared), &replaced.iter().collect::<Vec<_>>(), keep)
     }
 
+    /// Runs variants in the order of their first layers.
     fn run(
         &self,
-        (first, shared): (usize, usize),
+        (first_layers, shared): (&[usize], usize),
         variants: &[&Replacements<B>],
         keep: Recorded,
     ) -> Result<VariantPass<B>> {
-        let (x, copies) = (self.streams[first].clone(), variants.len());
-        let [_, time, _] = x.dims();
-        let x = x.narrow(1, shared, time - shared);
-        let x = if copies > 1 { x.repeat_dim(0, copies) } else { x };
+        let interventions = self.interventions.after(shared);
+        let mut batch = GrowingBatch {
+            recorder: PassRecorder::new(&interventions, keep),
+            variants,
+            first_layers,
+            streams: &self.streams,
+            shared,
+        };
+        let cache = |(layer, cache): (usize, &KeyValueCache<B>)| cache.prefix(shared, batch.size(layer));
         let mut caches: Vec<_> = match shared {
             0 => Vec::new(),
-            _ => self.caches.iter().map(|cache| cache.prefix(shared, copies)).collect(),
+            _ => self.caches.iter().enumerate().map(cache).collect(),
         };
         let caches = (shared > 0).then_some(&mut caches[..]);
-        let mut recorder = PassRecorder { variants, ..PassRecorder::new(&self.interventions, keep) };
+        let first = first_layers[0];
+        let x = batch.joined(first, None);
         let inputs = (self.inputs, self.memories);
-        let stream = self.model.hidden_states_from((first, x), inputs, caches, &mut recorder)?;
-        Ok(VariantPass { recorded: recorder.recorded, stream })
+        let stream = self.model.hidden_states_from((first, x), inputs, caches, &mut batch)?;
+        Ok(VariantPass { recorded: batch.recorder.recorded, stream })
+    }
+}
+
+/// A batch that variants join at their first layers.
+struct GrowingBatch<'a, B: Backend> {
+    /// Replaces the activations of the variants in the batch.
+    recorder: PassRecorder<'a, B>,
+    variants: &'a [&'a Replacements<B>],
+    first_layers: &'a [usize],
+    /// The residual stream of the pass before each block and after the last one.
+    streams: &'a [Tensor<B, 3>],
+    /// The number of first positions that are not computed.
+    shared: usize,
+}
+
+impl<B: Backend> GrowingBatch<'_, B> {
+    /// Returns the number of variants in the batch before a block, or after the last one.
+    fn size(&self, depth: usize) -> usize {
+        self.first_layers.partition_point(|&first| first <= depth)
+    }
+
+    /// Returns the residual stream of the batch `x` and of the variants that join it at `depth`.
+    fn joined(&mut self, depth: usize, x: Option<Tensor<B, 3>>) -> Tensor<B, 3> {
+        let (size, joining) = (self.size(depth), self.size(depth) - self.recorder.variants.len());
+        self.recorder.variants = &self.variants[..size];
+        let stream = (joining > 0).then(|| after(self.streams[depth].clone(), self.shared));
+        let joining = stream.map(|it| if joining > 1 { it.repeat_dim(0, joining) } else { it });
+        let mut parts: Vec<Tensor<B, 3>> = x.into_iter().chain(joining).collect();
+        if parts.len() > 1 { Tensor::cat(parts, 0) } else { parts.pop().expect("a batch has a variant") }
+    }
+
+    /// Returns the depth of a residual stream.
+    fn depth(&self, site: HookSite) -> Option<usize> {
+        match site.point {
+            _ if site.stack == Stack::Encoder => None,
+            HookPoint::ResidualPre => Some(site.layer),
+            HookPoint::Final => Some(self.streams.len() - 1),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Backend> Hooks<B> for GrowingBatch<'_, B> {
+    fn wants(&self, site: HookSite) -> bool {
+        let grows = |depth| self.size(depth) > self.recorder.variants.len();
+        self.depth(site).is_some_and(grows) || self.recorder.wants(site)
+    }
+
+    fn hook(&mut self, site: HookSite, mut activation: Tensor<B, 3>) -> Tensor<B, 3> {
+        if let Some(depth) = self.depth(site) {
+            activation = self.joined(depth, Some(activation));
+        }
+        if self.recorder.wants(site) { self.recorder.hook(site, activation) } else { activation }
+    }
+
+    fn hook_heads(&mut self, site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+        self.recorder.hook_heads(site, activation)
+    }
+
+    fn replaced_output(&mut self, site: HookSite, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
+        self.recorder.replaced_output(site, dims)
+    }
+
+    fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
+        self.recorder.input(reader, head, residual)
     }
 }
 
@@ -220,7 +307,7 @@ mod tests {
             };
             let all: Vec<_> = variants.iter().map(|sites| replaced(sites)).collect();
             let batches = base_pass.batches_from(&all, shared);
-            assert!(batches.len() < variants.len(), "some variants run together");
+            assert_eq!(batches.len(), 1, "the variants join one batch");
             for batch in batches {
                 let stream = base_pass.run_batch(&batch, &all, Recorded::Nothing).unwrap().stream;
                 for (at, &number) in batch.numbers.iter().enumerate() {
@@ -256,8 +343,9 @@ mod tests {
     fn variants_share_their_first_positions() {
         let tokens = [[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]];
         let others = [[3, 1, 4, 8, 2, 8, 1], [6, 5, 3, 5, 8, 1, 0]];
-        let variants: [&[Site]; 5] = [
+        let variants: [&[Site]; 6] = [
             &[Site::Head(0, 3)],
+            &[],
             &[Site::FeedForward(0)],
             &[Site::Head(1, 2)],
             &[Site::Stream(1)],
