@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::{program, small_run, stdout_of, summary, text, train};
 
-const COUNTING: [&str; 3] = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
+const COUNTING: [&str; 4] =
+    ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2", "analysis.circuit=true"];
 
 #[test]
 fn a_circuit_of_another_run_is_refused() {
@@ -34,7 +35,12 @@ fn a_circuit_of_another_run_is_refused() {
 #[test]
 fn run_without_gain_reports_no_circuit() {
     let dir = TempDir::new().unwrap();
-    let sets = ["training.steps=1", "training.learning_rate=1e-9", "training.min_learning_rate=0"];
+    let sets = [
+        "training.steps=1",
+        "training.learning_rate=1e-9",
+        "training.min_learning_rate=0",
+        "analysis.circuit=true",
+    ];
     let run = small_run(dir.path(), &sets, "run");
     let saved: Value = serde_json::from_slice(&fs::read(run.join("circuit.json")).unwrap()).unwrap();
     assert!(saved["no_circuit"].is_string() && saved["components"] == serde_json::json!([]), "{saved}");
@@ -106,9 +112,8 @@ fn repeating_decoders_contain_an_induction_head() {
 fn explain_finds_and_saves_the_circuit() {
     let dir = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
-    let counting = ["data.task=arithmetic", "training.steps=120", "training.learning_rate=1e-2"];
-    small_run(dir.path(), &counting, "run");
-    let without = small_run(dir.path(), &[&counting[..], &["analysis.circuit=false"]].concat(), "without");
+    small_run(dir.path(), &COUNTING, "run");
+    let without = small_run(dir.path(), &[&COUNTING[..], &["analysis.circuit=false"]].concat(), "without");
     assert!(!without.join("circuit.json").exists(), "`analysis.circuit=false` skips the circuit");
     let path = dir.path().join("run/circuit.json");
     let by_train = fs::read(&path).unwrap();
@@ -200,7 +205,12 @@ fn compare_with_transformer_lens(dir: &Path) {
 fn explain_finds_cross_attention_heads() {
     let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "data.vocab=5", "data.length=8"];
-    let more = ["training.steps=300", "training.learning_rate=0.01", "data.train_samples=4096"];
+    let more = [
+        "training.steps=300",
+        "training.learning_rate=0.01",
+        "data.train_samples=4096",
+        "analysis.circuit=true",
+    ];
     small_run(dir.path(), &[&sets[..], &more].concat(), "run");
     let found = fs::read(dir.path().join("run/circuit.json")).expect("train writes the circuit");
     let found: Value = serde_json::from_slice(&found).unwrap();
@@ -249,7 +259,7 @@ fn an_ended_search_reports_what_is_known() {
         "model.heads=7",
         "model.d_model=56",
     ];
-    let run = small_run(dir.path(), &[&sets[..], &["analysis.circuit=false"]].concat(), "run");
+    let run = small_run(dir.path(), &sets, "run");
     let cut = |options: &[&str]| {
         let printed = stdout_of(dir.path(), &[&["explain", "run", "--json"], options].concat());
         let found: Explanation = serde_json::from_str(&printed).unwrap();

@@ -15,7 +15,7 @@ fn compare_averages_seeds_and_tests_for_significance() {
         for seed in 1..=3 {
             let sets = [format!("training.learning_rate={rate}"), format!("run.seed={seed}")];
             let more = ["training.min_learning_rate=0", "training.steps=300", "training.validate_every=50"];
-            let more = more.into_iter().chain(["data.train_samples=4096", "analysis.circuit=false"]);
+            let more = more.into_iter().chain(["data.train_samples=4096"]);
             let sets: Vec<&str> = sets.iter().map(String::as_str).chain(more).collect();
             small_run(folder, &sets, &format!("runs/{rate}-{seed}"));
         }
@@ -115,7 +115,7 @@ fn edited_configs_are_warned_about() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
     for seed in ["1", "2"] {
-        small_run(folder, &["training.steps=3", "analysis.circuit=false", &format!("run.seed={seed}")], seed);
+        small_run(folder, &["training.steps=3", &format!("run.seed={seed}")], seed);
     }
     let commands: [&[&str]; 3] = [&["runs", "1", "2"], &["compare", "1", "2"], &["report", "1"]];
     let warnings = |command: &[&str]| {

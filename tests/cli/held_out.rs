@@ -161,13 +161,7 @@ fn evaluating_on_training_sequences_is_warned_about() {
     fs::write(folder.join("all.csv"), rows(0..200)).unwrap();
     fs::write(folder.join("seen.csv"), rows(0..150)).unwrap();
     fs::write(folder.join("new.csv"), rows(200..300)).unwrap();
-    let sets = [
-        "data.path=all.csv",
-        "data.split=tail",
-        "data.vocab=7",
-        "training.steps=3",
-        "analysis.circuit=false",
-    ];
+    let sets = ["data.path=all.csv", "data.split=tail", "data.vocab=7", "training.steps=3"];
     small_run(folder, &sets, "run");
     let run = |arguments: &[&str]| {
         let output = program(folder).args(arguments).output().unwrap();
@@ -223,7 +217,7 @@ fn runs_with_other_validation_rows_are_not_compared() {
     fs::write(folder.join("all.csv"), rows).unwrap();
     for seed in ["1", "4"] {
         let seeded = format!("data.seed={seed}");
-        let sets = ["data.path=all.csv", "data.split=shuffle", "training.steps=3", "analysis.circuit=false"];
+        let sets = ["data.path=all.csv", "data.split=shuffle", "training.steps=3"];
         small_run(folder, &[&sets[..], &[&seeded]].concat(), seed);
     }
     let output = program(folder).args(["compare", "1", "4", "--json"]).output().unwrap();

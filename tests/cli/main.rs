@@ -53,8 +53,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A small run that takes seconds.
-const SMALL: [&str; 11] = [
+/// A small run that takes less than a second. The search for a circuit would take as long again.
+const SMALL: [&str; 12] = [
+    "analysis.circuit=false",
     "training.validate_every=0",
     "data.vocab=16",
     "data.period=[7, 8]",

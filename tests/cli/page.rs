@@ -10,7 +10,7 @@ use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{SMALL, small_run, stdout_of, summary, text, train};
+use crate::{SMALL, stdout_of, summary, text, train};
 
 /// Finds a program with one of these names on the PATH.
 pub(crate) fn installed(names: &[&str]) -> Option<PathBuf> {
@@ -34,6 +34,11 @@ pub(crate) fn browse(script: &str, arguments: &[PathBuf]) {
     let output = Command::new(node).arg(script).arg(chromium).args(arguments).output().unwrap();
     let printed = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success() && printed.contains("checks of"), "{printed}");
+}
+
+/// Trains a small run whose page shows a circuit.
+fn small_run(folder: &Path, sets: &[&str], name: &str) -> PathBuf {
+    crate::small_run(folder, &[&["analysis.circuit=true"], sets].concat(), name)
 }
 
 /// Explores the page of `run` and compares it with `report --json`.

@@ -96,13 +96,7 @@ fn training_data_of_earlier_runs_is_considered() {
     for (name, rows) in [("old.csv", 0..200), ("new.csv", 200..340), ("seen.csv", 0..150)] {
         fs::write(folder.join(name), rows.map(row).collect::<String>()).unwrap();
     }
-    let sets = [
-        "data.path=old.csv",
-        "data.split=tail",
-        "data.vocab=7",
-        "training.steps=2",
-        "analysis.circuit=false",
-    ];
+    let sets = ["data.path=old.csv", "data.split=tail", "data.vocab=7", "training.steps=2"];
     small_run(folder, &sets, "first");
     let train = |from: &str, data: &str, name: &str| {
         let start = ["train", "--from", from, "--data", data, "--run", name, "--backend", "ndarray"];

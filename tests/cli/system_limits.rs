@@ -11,7 +11,7 @@ use crate::{SMALL, program, small_run, text};
 
 /// Returns the arguments of a short training run.
 fn training() -> Vec<String> {
-    let sets = SMALL.iter().chain(&["training.steps=3", "analysis.circuit=false"]);
+    let sets = SMALL.iter().chain(&["training.steps=3"]);
     let sets = sets.flat_map(|set| ["--set".to_string(), set.to_string()]);
     ["train", "--backend", "ndarray", "--run", "run"].map(String::from).into_iter().chain(sets).collect()
 }
