@@ -25,7 +25,11 @@ pub(super) fn problem(
 ) -> String {
     let names = Names::of(path, compression);
     let wide_text = || utf32_text(head, &names).or_else(|| utf16_text(head, &names));
-    let by_values = || wide_text().or_else(|| ids(head, &names)).filter(|_| !is_separated(head));
+    let by_values = || {
+        wide_text()
+            .or_else(|| ids(head, &names).filter(|_| !is_printable(head)))
+            .filter(|_| !is_separated(head))
+    };
     let found = formats::recognised(head, &names).or_else(by_values);
     let problem = match (found, near.contains(&0)) {
         (Some((what, remedy)), _) => format!("is not UTF-8 text; it looks like {what}; {remedy}"),
@@ -145,6 +149,13 @@ fn utf16_text(head: &[u8], names: &Names) -> Option<(String, String)> {
         return None;
     };
     Some((format!("UTF-16 ({order} endian, without a byte order mark)"), iconv(encoding, names)))
+}
+
+/// Returns true if hardly any byte is a control character, as in lines of text in any encoding with ASCII letters. The
+/// upper bytes of small token ids are control characters.
+fn is_printable(head: &[u8]) -> bool {
+    let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\t\n\x0c\r".contains(byte);
+    head.contains(&b'\n') && 100 * head.iter().filter(is_control).count() <= head.len()
 }
 
 /// Recognises token ids: most are small, so their upper bytes are 0.

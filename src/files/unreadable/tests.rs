@@ -145,3 +145,10 @@ fn columnar_files_name_the_build_that_reads_them() {
     };
     assert!(message.contains(expected), "{message}");
 }
+
+#[test]
+fn lines_of_single_letters_are_text() {
+    let text = [b"note\n".to_vec(), b"\xe4\n\xf6\n\xfc\na\no\nu\n".repeat(20)].concat();
+    let problem = problem(Path::new("notes.csv"), None, 5, &text, &text);
+    assert!(problem.contains("iconv -f") && !problem.contains("token ids"), "{problem}");
+}
