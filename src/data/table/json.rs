@@ -157,15 +157,9 @@ pub(super) fn elements<'t>(
 ) -> Result<impl Iterator<Item = Result<Parsed<'t>>>> {
     if text.trim_start().starts_with('{')
         && let Ok(Value::Object(members)) = serde_json::from_str(text)
-        && let mut arrays = members.iter().filter(|(_, value)| value.is_array()).map(|(name, _)| name)
-        // The ids of a tokenizer's output are next to masks of the same length.
-        && let Some(name) = arrays.clone().find(|name| *name == "input_ids").or_else(|| arrays.next())
+        && let Some(remedy) = extraction(&members, path)
     {
-        let problem = format!(
-            "is one object, not an array; extract its records with jq -c '.[{name:?}][]' {} > NEW.jsonl",
-            quoted(path)
-        );
-        return Err(Error::file(path, problem));
+        return Err(Error::file(path, format!("is one object, not an array; {remedy}")));
     }
     // This pass finds syntax errors between the elements, without storing the values.
     serde_json::from_str::<Vec<IgnoredAny>>(text).map_err(|error| invalid_json(path, 1, &error))?;
@@ -185,6 +179,22 @@ pub(super) fn elements<'t>(
         position += values.byte_offset();
         Some(value.map(|Unique(value)| Parsed { line, value, text: &text[start..position] }))
     }))
+}
+
+/// Returns the advice to extract the records of an object: the longest list, of objects if there is one.
+fn extraction(members: &Map<String, Value>, path: &Path) -> Option<String> {
+    let is_list = |name: &&str| members.get(*name).is_some_and(Value::is_array);
+    if ["columns", "index", "data"].iter().all(is_list) {
+        let remedy = "as pandas writes it with orient=\"split\"; write a .jsonl file with orient=\"records\", lines=True";
+        return Some(remedy.to_string());
+    }
+    let lists = members.iter().filter_map(|(name, value)| Some((name, value.as_array()?)));
+    // The ids of a tokenizer's output are next to masks of the same length.
+    let rank = |(name, list): &(&String, &Vec<Value>)| {
+        (*name == "input_ids", list.first().is_some_and(Value::is_object), list.len())
+    };
+    let (name, _) = lists.rev().max_by_key(rank)?;
+    Some(format!("extract its records with jq -c '.[{name:?}][]' {} > NEW.jsonl", quoted(path)))
 }
 
 /// The values of a row as text.

@@ -139,6 +139,14 @@ fn an_object_around_the_records_names_the_command() {
     let file = File::new("rows.json", "{\"total\": 2, \"data\": [[1, 2], [3, 4]]}");
     let problem = file.problem(file.config());
     assert!(problem.contains("extract its records with jq -c '.[\"data\"][]' "), "{problem}");
+    for (text, advice) in [
+        (r#"{"errors": [], "results": [{"a": 1}, {"a": 2}]}"#, r#"jq -c '.["results"][]'"#),
+        (r#"{"names": ["a", "b", "c"], "rows": [[1], [2], [3], [4]]}"#, r#"jq -c '.["rows"][]'"#),
+        (r#"{"columns": ["a"], "index": [0], "data": [[1]]}"#, r#"orient="records", lines=True"#),
+    ] {
+        let file = File::new("rows.json", text);
+        assert!(file.problem(file.config()).contains(advice), "{}", file.problem(file.config()));
+    }
 }
 
 #[test]
