@@ -154,7 +154,7 @@ impl Table<'_> {
             return;
         };
         let example = cells.iter().min().map(|symbol| excerpt(symbol)).unwrap_or_default();
-        let is_one_of_many = !self.config.column.is_set() && self.reading.columns[1] > 1;
+        let is_one_of_many = !self.chosen.column.is_set() && self.reading.columns[1] > 1;
         let column = if is_one_of_many { "`data.column` to one of the columns and " } else { "" };
         let remedy: &str = match unit {
             "character" => &format!("set {column}`data.tokens` = \"characters\""),

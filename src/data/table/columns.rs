@@ -30,36 +30,19 @@ impl Table<'_> {
         let known = &known[..];
         if self.has_header(&first, below, column) {
             self.warn_of_header_width(&first, width);
-            match self.config.column {
+            self.warn_of_numbers(&first);
+            match self.chosen.column {
                 _ if first.1.iter().eq(known) => {}
                 Column::Name(ref name) if !name.is_empty() => {}
-                Column::Number(number) => {
-                    let name = number.to_string();
-                    if known.is_empty()
-                        && first.1.get(number - 1) != Some(&name)
-                        && first.1.iter().any(|it| *it == name)
-                    {
-                        self.reading.guesses.push(format!(
-                            "`data.column` = {number} is the number of a column, but another column has the \
-                             name `{name}`; set `data.column` = \"{name}\", in quotes, to read the latter"
-                        ));
-                    }
-                    let named = known.get(number - 1..number).unwrap_or_default();
-                    let indices = self.indices(&first, named)?;
-                    column = indices.first().copied().or(column);
+                ref number @ Column::Number(_) => {
+                    column = Some(self.index_of(("data.column", number), Some(&first), usize::MAX)?);
                 }
                 Column::Name(_) if known.is_empty() => {}
                 Column::Name(_) => self.columns.order = Some(self.indices(&first, known)?),
             }
             self.read_header(&first.1, below, column);
         } else {
-            if !known.is_empty() && column.is_none() {
-                let names = listed(known.iter().map(String::as_str));
-                self.reading.guesses.push(format!(
-                    "{} does not have a header, so its columns are read in the order of the run: {names}",
-                    self.path().display()
-                ));
-            }
+            self.warn_of_no_names();
             if column.is_none() {
                 let all: Vec<&TableRow> = [&first].into_iter().chain(below.iter().copied()).collect();
                 self.warn_of_ids(None, &all);
@@ -129,8 +112,10 @@ impl Table<'_> {
         // The columns of the first file, before the header of this one is read.
         let fields = selection.resolve(self, names, width, skipped)?;
         if has_header {
+            self.warn_of_numbers(&first);
             self.read_header(&first.1, below, column);
         } else {
+            self.warn_of_no_names();
             self.columns.names.clear();
         }
         if let Some((_, names)) = names {
@@ -150,7 +135,7 @@ impl Table<'_> {
     /// Returns the column by which the first line is judged: the only column of values, if it is known.
     pub(super) fn column_to_judge(&self, selection: &FieldSelection, first: &TableRow) -> Option<usize> {
         match &selection.values[..] {
-            [Column::Number(number)] => Some(number - 1),
+            [Column::Number(number)] => Some(self.numbered_in(*number, first)),
             [Column::Name(name)] => first.1.iter().position(|value| value == name),
             _ => None,
         }
@@ -165,7 +150,7 @@ impl Table<'_> {
     ) -> bool {
         let names_column = match &self.chosen.selection {
             Some(selection) => selection.named().is_some(),
-            None => self.config.column.name().is_some(),
+            None => self.chosen.column.name().is_some(),
         };
         if names_column {
             return true;
@@ -267,7 +252,7 @@ impl Table<'_> {
     }
 
     /// Returns the indices of the named columns in a header. Duplicate names are matched in order.
-    fn indices(&self, (line, header): &TableRow, names: &[String]) -> Result<Vec<usize>> {
+    pub(super) fn indices(&self, (line, header): &TableRow, names: &[String]) -> Result<Vec<usize>> {
         let mut unmatched: HashMap<&str, Vec<usize>> = HashMap::new();
         (0..header.len()).rev().for_each(|index| unmatched.entry(&header[index]).or_default().push(index));
         let indices: Vec<_> = names.iter().map(|name| unmatched.get_mut(name.as_str())?.pop()).collect();

@@ -55,15 +55,18 @@ impl Table<'_> {
             self.warn_of_trimmed(text, delimiter);
         }
         self.name_row_names(&mut first, &below, width);
+        if self.config.header != Header::Given(false) {
+            self.name_numbers_of(&first, &below, width);
+        }
         let column = self.selected_column(&first)?;
         below.iter().try_for_each(|row| self.refuse_quotes(text, row, delimiter, column))?;
         let names: Vec<&str> = first.1.iter().collect();
         let recur_together = no_data::names_recur_together(&names, &below);
         let names = HeaderNames { first: &first, names: &names, recur_together };
-        let lists = self.column_of_lists(&below, column);
+        let mut lists = self.column_of_lists(&below, column);
         let column = match lists {
             Some(list) => {
-                self.read_first_of_lists(&first, &below, list)?;
+                lists = Some(self.read_first_of_lists(&first, &below, list)?);
                 lists
             }
             None => self.read_first(first.clone(), &below, width, column)?,
@@ -158,7 +161,7 @@ impl Table<'_> {
     /// Returns the index of the column that decides about the first line: the selected one, or the only column of values.
     fn selected_column(&self, first: &TableRow) -> Result<Option<usize>> {
         let named = self.chosen.selection.as_ref().map_or_else(
-            || self.config.column.name().map(|name| ("data.column", name.to_string())),
+            || self.chosen.column.name().map(|name| ("data.column", name.to_string())),
             |selection| selection.named().map(|(key, name)| (key, name.to_string())),
         );
         if let Some((key, name)) = &named {
@@ -170,7 +173,7 @@ impl Table<'_> {
         match (&self.chosen.selection, &named) {
             (Some(selection), _) => Ok(self.column_to_judge(selection, first)),
             (None, Some((key, name))) => self.named_column(first, key, name).map(Some),
-            (None, None) => Ok(self.numbered_column()),
+            (None, None) => Ok(self.numbered_column().map(|index| self.numbered_in(index + 1, first))),
         }
     }
 

@@ -93,7 +93,7 @@ impl Table<'_> {
     /// Returns an error for lists in brackets, because the brackets would become part of the first and the last value.
     /// A selected column before the list is allowed.
     pub(super) fn refuse_brackets(&self, first: &TableRow, below: &[&TableRow]) -> Result<()> {
-        let named = || first.1.iter().position(|name| self.config.column.name() == Some(name));
+        let named = || first.1.iter().position(|name| self.chosen.column.name() == Some(name));
         let column = self.numbered_column().or_else(named);
         let rows = || std::iter::once(first).chain(below.iter().copied());
         let is_list = |row: &&TableRow| {
@@ -136,7 +136,7 @@ impl Table<'_> {
         let delimiter::Inferred { delimiter, regularity, .. } = delimiter::infer(&inner, "csv");
         let values: Vec<StringRecord> = delimiter::records(&inner, delimiter).flatten().collect();
         let are_phrases = !values.iter().flatten().all(|value| value.parse::<f64>().is_ok());
-        let is_chosen = match &self.config.column {
+        let is_chosen = match &self.chosen.column {
             Column::Number(_) => are_phrases || self.config.values == Values::Symbols,
             // A name without a delimiter is the header of a single column.
             Column::Name(name) => {

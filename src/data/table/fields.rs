@@ -75,8 +75,14 @@ impl FieldSelection {
         is_needed.then_some(Self { form, values, values_key, ignored, group, order, target })
     }
 
+    /// Iterates over all columns, to change them.
+    pub fn columns_mut(&mut self) -> impl Iterator<Item = &mut Column> {
+        let others = [&mut self.group, &mut self.order, &mut self.target];
+        self.values.iter_mut().chain(&mut self.ignored).chain(others.into_iter().flatten())
+    }
+
     /// Iterates over all columns with the keys that select them.
-    fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
+    pub fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
         let values_key = match self.form {
             FieldForm::Pairs => "data.source_column",
             _ => self.values_key,
@@ -133,24 +139,7 @@ impl FieldSelection {
         // The columns of another file are matched by their names, in any order.
         let known = table.known_columns();
         let reordered = names.filter(|(_, names)| !known.is_empty() && !names.iter().eq(&known));
-        let index = |key: &str, column: &Column| match (column, names) {
-            (Column::Name(name), Some(names)) => table.named_column(names, key, name),
-            (Column::Number(number), Some(names)) if reordered.is_some() && *number <= known.len() => {
-                table.named_column(names, key, &known[number - 1])
-            }
-            (Column::Name(name), None) => {
-                Err(Error::key(key, name, "is a name, but the table lacks a header; use the column's number"))
-            }
-            (Column::Number(number), _) if *number > width => {
-                let problem = format!(
-                    "is not a column of {}, which has {}",
-                    table.path().display(),
-                    counted(width, "column")
-                );
-                Err(Error::key(key, number, problem))
-            }
-            (Column::Number(number), _) => Ok(number - 1),
-        };
+        let index = |key: &str, column: &Column| table.index_of((key, column), names, width);
         let one =
             |key: &str, column: &Option<Column>| column.as_ref().map(|column| index(key, column)).transpose();
         let (group, order) = (one("data.group_by", &self.group)?, one("data.order_by", &self.order)?);
@@ -166,8 +155,8 @@ impl FieldSelection {
                     // An index without a name is not read.
                     let named =
                         known.iter().filter(|name| !name.is_empty() && !name.starts_with("Unnamed: "));
-                    let indices = named.map(|name| table.named_column(names, "data.path", name));
-                    indices.filter(|index| index.as_ref().map_or(true, &is_rest)).collect::<Result<_>>()?
+                    let named: Vec<String> = named.cloned().collect();
+                    table.indices(names, &named)?.into_iter().filter(is_rest).collect()
                 }
             },
             columns => {

@@ -33,16 +33,21 @@ impl Table<'_> {
         are_lists.then_some(column)
     }
 
-    /// Reads the first row as column names, or as a row with a list in this column.
+    /// Reads the first row as column names, or as a row with a list in this column, and returns the column.
     pub(super) fn read_first_of_lists(
         &mut self,
         first: &TableRow,
         below: &[&TableRow],
-        column: usize,
-    ) -> Result<()> {
+        mut column: usize,
+    ) -> Result<usize> {
         if self.has_header(first, below, Some(column)) {
+            self.warn_of_numbers(first);
+            if self.numbered_column().is_some() {
+                column = self.index_of(("data.column", &self.chosen.column), Some(first), usize::MAX)?;
+            }
             self.read_header(&first.1, below, Some(column));
         } else {
+            self.warn_of_no_names();
             self.reading.add(&first.1);
             self.push_list(first, column)?;
         }
@@ -53,7 +58,7 @@ impl Table<'_> {
             self.column_shown(column),
             excerpt(example.unwrap_or_default())
         ));
-        Ok(())
+        Ok(column)
     }
 
     /// Returns which tokens of a sequence count as targets by a column of labels; `None` if there is no such column. A single

@@ -33,6 +33,7 @@ mod header;
 mod json;
 mod lists;
 mod no_data;
+mod numbered;
 mod outliers;
 mod part;
 mod quotes;
@@ -116,7 +117,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
         counted: Vec::new(),
         is_stream: None,
         columns: Columns::default(),
-        chosen: Chosen { selection, as_pairs, ..Chosen::default() },
+        chosen: Chosen { column: config.column.clone(), selection, as_pairs, ..Chosen::default() },
         reading,
         seen: Seen::default(),
     };
@@ -171,6 +172,8 @@ struct Table<'a> {
 /// The fields that the config selects, with the sequences that they form.
 #[derive(Default)]
 struct Chosen {
+    /// `data.column`.
+    column: Column,
     /// The columns of the config, and their indices in the current file.
     selection: Option<FieldSelection>,
     fields: Option<Arc<Fields>>,
@@ -287,7 +290,7 @@ impl<'a> Table<'a> {
 
     /// Returns the index of the column that `data.column` selects by its number.
     fn numbered_column(&self) -> Option<usize> {
-        match self.config.column {
+        match self.chosen.column {
             Column::Number(number) => Some(number - 1),
             Column::Name(_) => None,
         }
@@ -308,17 +311,10 @@ impl<'a> Table<'a> {
         for index in column.map_or(self.columns.skipped..all, |column| column..column + 1) {
             let id = match values.get(index) {
                 None => {
-                    let problem = match self.config.column.name() {
+                    let problem = match self.chosen.column.name() {
                         Some(name) => format!("lacks a value in the column `{name}`"),
                         None => format!("has {} but none in column {}", counted(all, "value"), index + 1),
                     };
-                    let quoted = format!("{}", index + 1);
-                    if self.reading.header.iter().flatten().any(|name| *name == quoted) {
-                        let remedy = format!(
-                            "; to read the column named `{quoted}`, set `data.column` = \"{quoted}\""
-                        );
-                        return Err(self.problem(Some(*line), problem + &remedy));
-                    }
                     Err(format!("{problem}; add it, because a column needs a value in every row"))
                 }
                 Some(value) => self.id(value).map_err(|problem| match all {

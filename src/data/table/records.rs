@@ -22,11 +22,14 @@ impl Table<'_> {
     ) -> Result<()> {
         let sample: Vec<_> = values.by_ref().take(delimiter::SAMPLE_LINES).collect();
         self.warn_of_json_header(&sample);
+        if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
+            self.name_numbers(0, |name| members.contains_key(name));
+        }
         self.select_pairs(&sample);
         self.select_known_columns(&sample);
         if let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() {
             let others = members.keys().map(String::as_str);
-            let others = others.filter(|&name| Some(name) != self.config.column.name());
+            let others = others.filter(|&name| Some(name) != self.chosen.column.name());
             self.reading.guesses.extend(targets::warn_of_split(others, false));
         }
         sample.into_iter().chain(values).try_for_each(|value| self.push_json(value?))
@@ -40,7 +43,7 @@ impl Table<'_> {
         let selects_fields =
             |selection: &FieldSelection| selection.form != FieldForm::Texts || !selection.values.is_empty();
         let is_selected =
-            self.chosen.selection.as_ref().is_some_and(selects_fields) || self.config.column.is_set();
+            self.chosen.selection.as_ref().is_some_and(selects_fields) || self.chosen.column.is_set();
         if is_selected || !are_texts || members.contains_key("messages") {
             return;
         }
@@ -58,7 +61,7 @@ impl Table<'_> {
     fn select_known_columns(&mut self, sample: &[Result<json::Parsed<'_>>]) {
         let Some(Ok(json::Parsed { value: Value::Object(members), .. })) = sample.first() else { return };
         let known = self.given.map_or(&[][..], Vocabulary::columns);
-        let is_selected = self.chosen.selection.is_some() || self.config.column.is_set();
+        let is_selected = self.chosen.selection.is_some() || self.chosen.column.is_set();
         if is_selected || known.is_empty() || !known.iter().all(|name| members.contains_key(name)) {
             return;
         }
@@ -88,14 +91,14 @@ impl Table<'_> {
     /// Adds a JSON value.
     fn push_json(&mut self, json::Parsed { line: number, value, text }: json::Parsed<'_>) -> Result<()> {
         let line = self.line(number);
-        if let Some(turns) = chat::turns(&value, self.config.column.name()) {
+        if let Some(turns) = chat::turns(&value, self.chosen.column.name()) {
             if let Value::Object(members) = &value {
                 targets::check_others(members, &["messages"])
                     .and_then(|()| targets::check_system(members))
                     .map_err(|problem| self.problem(Some(line), problem))?;
             }
             let turns = turns.map_err(|problem| self.problem(Some(line), problem))?;
-            self.seen.unread.extend(chat::unread(&value, self.config.column.name()));
+            self.seen.unread.extend(chat::unread(&value, self.chosen.column.name()));
             return self.push_turns(line, &turns);
         }
         let selects_texts = |selection: &FieldSelection| selection.form == FieldForm::Texts;
@@ -112,8 +115,8 @@ impl Table<'_> {
         if let Some(fields) = self.fields_of_objects()? {
             return self.push_object(&json::Parsed { line: number, value, text }, &fields);
         }
-        let mask = targets::mask(&value, self.config.column.name());
-        let values = json::values(value, self.config.column.name());
+        let mask = targets::mask(&value, self.chosen.column.name());
+        let values = json::values(value, self.chosen.column.name());
         let json::JsonValues { row, is_one, literals } =
             values.map_err(|problem| self.problem(Some(line), problem))?;
         self.reading.add(&row);

@@ -6,6 +6,7 @@ mod comments;
 mod enclosed;
 mod fields;
 mod first_lines;
+mod numbered;
 mod outliers;
 mod refused;
 mod silent;
@@ -377,7 +378,7 @@ fn doubtful_readings_cause_warnings() {
     let numbered = format!("0,1,2\n{rows}");
     assert!(
         guesses(&numbered, Column::Number(1))
-            .contains("another column has the name `1`; set `data.column` = \"1\"")
+            .contains("another column has the name `1`; to select the latter, add --set 'data.column=\"1\"'")
     );
     assert!(!guesses(&numbered, Column::Name("1".into())).contains("another column"));
 }

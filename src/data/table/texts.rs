@@ -137,6 +137,7 @@ impl Table<'_> {
             Some(vocabulary) => vocabulary.clone(),
             None => self.text_vocabulary(&samples, &train)?,
         };
+        let vocabulary = vocabulary.with_columns(self.columns());
         let needs_end = samples.iter().any(|sample| !sample.has_beginning);
         if needs_end && vocabulary.end().is_none() {
             if self.given.is_some() {

@@ -6,8 +6,6 @@ use super::{END, Kind, NumberFormat, Vocabulary};
 use crate::error::{Error, Result};
 use crate::numbers::part_of;
 
-use std::sync::Arc;
-
 /// The bins of a table of numbers: bin `i` holds the numbers from `edges[i - 1]` up to, but not including, `edges[i]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bins {
@@ -61,13 +59,7 @@ impl Vocabulary {
         };
         let centers = (0..=edges.len()).map(median).collect();
         let special = if with_end { vec![END.to_string()] } else { Vec::new() };
-        Ok(Vocabulary(Arc::new(Kind::Bins(Bins {
-            edges,
-            centers,
-            special,
-            columns: Vec::new(),
-            of_numbers,
-        }))))
+        Ok(Kind::Bins(Bins { edges, centers, special, columns: Vec::new(), of_numbers }).into())
     }
 }
 

@@ -48,14 +48,17 @@ pub const SEPARATOR: &str = "<sep>";
 /// The meaning of the ids below [`size`](Self::size). Cheap to clone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
-pub struct Vocabulary(Arc<Kind>);
+pub struct Vocabulary(
+    Arc<Kind>,
+    /// The names of the columns of the training table, in reading order.
+    Arc<[String]>,
+);
 
 #[derive(Debug)]
 enum Kind {
     Integers {
         integers: usize,
         special: Vec<String>,
-        columns: Vec<String>,
     },
     /// Characters, the id of each code point up to the largest of them, and special tokens between texts.
     Characters {
@@ -70,7 +73,6 @@ enum Kind {
         ids: HashMap<String, u32>,
         phrases: Phrases,
         end: Option<u32>,
-        columns: Vec<String>,
     },
     /// Bins of numbers.
     Bins(Bins),
@@ -92,7 +94,7 @@ impl Vocabulary {
     /// Creates a vocabulary of the integers below `integers`, each its own id, followed by the special tokens.
     pub fn integers(integers: usize, special: &[&str]) -> Self {
         let special = special.iter().map(|name| name.to_string()).collect();
-        Vocabulary(Arc::new(Kind::Integers { integers, special, columns: Vec::new() }))
+        Kind::Integers { integers, special }.into()
     }
 
     /// Creates a vocabulary of the given characters in ascending order, without duplicates.
@@ -123,7 +125,7 @@ impl Vocabulary {
         }
         let end = special.iter().position(|name| *name == END).map(|index| (characters.len() + index) as u32);
         let special = special.iter().map(|name| name.to_string()).collect();
-        Ok(Vocabulary(Arc::new(Kind::Characters { characters, ids, special, end })))
+        Ok(Kind::Characters { characters, ids, special, end }.into())
     }
 
     /// Creates a vocabulary of named symbols in the given order; `end` is the id of the end token.
@@ -149,29 +151,18 @@ impl Vocabulary {
             )));
         }
         let phrases = Phrases::of(&symbols);
-        Ok(Vocabulary(Arc::new(Kind::Symbols { symbols, ids, phrases, end, columns: Vec::new() })))
+        Ok(Kind::Symbols { symbols, ids, phrases, end }.into())
     }
 
-    /// Adds the column names of the table that the vocabulary was built from, in reading order. A shared vocabulary,
-    /// such as the vocabulary of an existing run, keeps its own names.
-    pub(super) fn with_columns(mut self, names: Vec<String>) -> Self {
-        if let Some(Kind::Integers { columns, .. } | Kind::Symbols { columns, .. }) =
-            Arc::get_mut(&mut self.0)
-        {
-            *columns = names;
-        } else if let Some(Kind::Bins(bins)) = Arc::get_mut(&mut self.0) {
-            bins.columns = names;
-        }
-        self
+    /// Adds the column names of the training table, in reading order. A vocabulary with names, such as that of an existing
+    /// run, keeps them.
+    pub(super) fn with_columns(self, names: Vec<String>) -> Self {
+        if self.1.is_empty() { Vocabulary(self.0, names.into()) } else { self }
     }
 
-    /// Returns the column names of the table that the vocabulary was built from; empty without a header or a table.
+    /// Returns the column names of the training table; empty without a header or a table.
     pub(super) fn columns(&self) -> &[String] {
-        match &*self.0 {
-            Kind::Integers { columns, .. } | Kind::Symbols { columns, .. } => columns,
-            Kind::Bins(bins) => &bins.columns,
-            Kind::Characters { .. } | Kind::Tokenizer(_) => &[],
-        }
+        &self.1
     }
 
     /// Reads the tokens of a `tokenizer.json`, completed by the files of transformers next to it.
@@ -301,9 +292,15 @@ impl Vocabulary {
     }
 }
 
+impl From<Kind> for Vocabulary {
+    fn from(kind: Kind) -> Self {
+        Vocabulary(Arc::new(kind), Arc::default())
+    }
+}
+
 impl From<TextTokenizer> for Vocabulary {
     fn from(tokenizer: TextTokenizer) -> Self {
-        Vocabulary(Arc::new(Kind::Tokenizer(Box::new(tokenizer))))
+        Kind::Tokenizer(Box::new(tokenizer)).into()
     }
 }
 
@@ -329,8 +326,10 @@ impl fmt::Display for Vocabulary {
 }
 
 impl PartialEq for Vocabulary {
+    /// Returns true if all ids have the same meaning. The columns do not change it.
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || Stored::from(self.clone()) == Stored::from(other.clone())
+        let meaning = |it: &Self| Stored::from(Vocabulary(it.0.clone(), Arc::default()));
+        Arc::ptr_eq(&self.0, &other.0) || meaning(self) == meaning(other)
     }
 }
 

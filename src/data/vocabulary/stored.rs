@@ -5,7 +5,7 @@
 //!
 //! ```json
 //! {"kind": "integers", "integers": 16, "special": ["|"]}
-//! {"kind": "characters", "characters": "\n !,.abc", "special": ["<end>"]}
+//! {"kind": "characters", "characters": "\n !,.abc", "special": ["<end>"], "columns": ["question", "answer"]}
 //! {"kind": "symbols", "symbols": ["up", "down"], "end": null, "columns": ["day", "state"]}
 //! {"kind": "bins", "edges": [0.5], "centers": [0.1, 0.9], "special": [], "columns": ["price"]}
 //! {"kind": "tokenizer", "tokenizer": { the contents of a tokenizer.json }, "end": 2}
@@ -15,7 +15,6 @@
 //! `columns` are the names in the header of the training table, by which columns of other tables are found.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +60,8 @@ pub(super) enum Stored {
         characters: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         special: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<String>,
     },
     Symbols {
         symbols: Vec<String>,
@@ -73,24 +74,29 @@ pub(super) enum Stored {
         tokenizer: serde_json::Value,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         end: Option<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<String>,
     },
 }
 
 impl From<Vocabulary> for Stored {
     fn from(vocabulary: Vocabulary) -> Self {
+        let columns = vocabulary.columns().to_vec();
         match &*vocabulary.0 {
-            Kind::Integers { integers, special, columns } => {
-                Stored::Integers { integers: *integers, special: special.clone(), columns: columns.clone() }
+            Kind::Integers { integers, special } => {
+                Stored::Integers { integers: *integers, special: special.clone(), columns }
             }
-            Kind::Characters { characters, special, .. } => {
-                Stored::Characters { characters: characters.iter().collect(), special: special.clone() }
+            Kind::Characters { characters, special, .. } => Stored::Characters {
+                characters: characters.iter().collect(),
+                special: special.clone(),
+                columns,
+            },
+            Kind::Symbols { symbols, end, .. } => {
+                Stored::Symbols { symbols: symbols.clone(), end: *end, columns }
             }
-            Kind::Symbols { symbols, end, columns, .. } => {
-                Stored::Symbols { symbols: symbols.clone(), end: *end, columns: columns.clone() }
-            }
-            Kind::Bins(bins) => Stored::Bins(bins.clone()),
+            Kind::Bins(bins) => Stored::Bins(Bins { columns, ..bins.clone() }),
             Kind::Tokenizer(tokenizer) => {
-                Stored::Tokenizer { tokenizer: tokenizer.json.clone(), end: tokenizer.declared_end }
+                Stored::Tokenizer { tokenizer: tokenizer.json.clone(), end: tokenizer.declared_end, columns }
             }
         }
     }
@@ -113,18 +119,22 @@ impl TryFrom<Stored> for Vocabulary {
                     ))),
                 }
             }
-            Stored::Characters { characters, special } => {
+            Stored::Characters { characters, special, columns } => {
                 let special: Vec<&str> = special.iter().map(String::as_str).collect();
-                Vocabulary::characters_with(characters.chars(), &special)
+                Ok(Vocabulary::characters_with(characters.chars(), &special)?.with_columns(columns))
             }
             Stored::Symbols { symbols, end, columns } => {
                 Ok(Vocabulary::symbols(symbols, end)?.with_columns(columns))
             }
-            Stored::Bins(bins) => Ok(Vocabulary(Arc::new(Kind::Bins(bins.checked()?)))),
-            Stored::Tokenizer { tokenizer, end } => {
+            Stored::Bins(bins) => {
+                let mut bins = bins.checked()?;
+                let columns = std::mem::take(&mut bins.columns);
+                Ok(Vocabulary::from(Kind::Bins(bins)).with_columns(columns))
+            }
+            Stored::Tokenizer { tokenizer, end, columns } => {
                 let tokenizer = TextTokenizer::parse(tokenizer)?;
                 let end = end.map(|id| TextEnd { id, declared_by: "vocabulary.json".into() });
-                Ok(tokenizer.with_end(end)?.into())
+                Ok(Vocabulary::from(tokenizer.with_end(end)?).with_columns(columns))
             }
         }
     }
