@@ -185,7 +185,7 @@ pub(super) fn elements<'t>(
 fn extraction(members: &Map<String, Value>, path: &Path) -> Option<String> {
     let is_list = |name: &&str| members.get(*name).is_some_and(Value::is_array);
     if ["columns", "index", "data"].iter().all(is_list) {
-        let remedy = "as pandas writes it with orient=\"split\"; write a .jsonl file with orient=\"records\", lines=True";
+        let remedy = "write it with pandas to a .jsonl file with orient=\"records\", lines=True instead of orient=\"split\"";
         return Some(remedy.to_string());
     }
     let lists = members.iter().filter_map(|(name, value)| Some((name, value.as_array()?)));
