@@ -65,9 +65,16 @@ fn inspect_reports_weights_scores_and_probabilities() {
     for file in ["attention.svg", "heads.svg", "head_scores.svg", "prediction.svg", "report.html"] {
         assert!(dir.path().join("seen").join(file).is_file(), "{file}");
     }
+}
+
+#[test]
+fn pictures_can_be_untitled_and_pdfs() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=3"], "run");
     let read = |file: &str| fs::read(dir.path().join(file)).unwrap();
     let given = ["inspect", "run", "--text", "3 1 4 1 5", "--format", "svg"];
     let paper = ["--out", "paper", "--no-title", "--colors", "head"];
+    stdout_of(dir.path(), &[&given[..], &["--out", "seen"]].concat());
     stdout_of(dir.path(), &[&given[..], &paper].concat());
     assert!(text(&read("seen/heads.svg")).contains("attention of all heads"));
     let untitled = text(&read("paper/heads.svg"));
@@ -123,7 +130,12 @@ fn invalid_inspect_input_is_refused_in_one_line() {
             "{arguments:?}: expected {parts:?} in {stderr}"
         );
     }
+}
 
+#[test]
+fn incomplete_runs_are_refused_in_one_line() {
+    let dir = TempDir::new().unwrap();
+    small_run(dir.path(), &["training.steps=3"], "run");
     // A killed run has no summary.
     let summary = dir.path().join("run/summary.json");
     fs::rename(&summary, dir.path().join("summary")).unwrap();
