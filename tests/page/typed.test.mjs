@@ -87,8 +87,8 @@ function parts({ answers = null } = {}) {
   const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/writing", "live/generate", "model/component", "live/ablation", "live/address"].map(read)].join("\n");
   const [at, other] = [() => ({ open: false }), { layer: null, head: null, sample: null }];
-  return new Function("live", "data", "state", "at", "other", `"use strict"; ${scripts}
-    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets, grownAnswer };`)(live, data, state, at, other);
+  return new Function("live", "data", "state", "at", "other", "location", `"use strict"; ${scripts}
+    return { softmax, truncated, largest, sampleFrom, readAddress, addressOf: (given) => { input = given; return addressOf(); }, surprisals, countedTargets, grownAnswer };`)(live, data, state, at, other, { protocol: "file:" });
 }
 const { softmax, truncated, largest, sampleFrom, readAddress, addressOf, surprisals, grownAnswer } = parts();
 const logits = Float32Array.from([Math.log(1), Math.log(4), Math.log(2), Math.log(1)]);

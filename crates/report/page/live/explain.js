@@ -20,7 +20,7 @@ const TERMS = {
   induction: "Attending to the token after an earlier occurrence of the current token, which continues repeated patterns.",
   pattern: "The attention weights of a head on one sequence.",
   floor: "The loss of the optimal predictor; it is above zero where tokens are random.",
-  chance: "The chance level: the score of a head that attends to all visible keys equally, on the sequences of the page.",
+  chance: "The score of a head that attends to all visible keys equally.",
   gain: "The loss of the best baseline minus the loss of the model.",
   "uniform distribution": "The baseline that gives each token the same probability.",
   "unigram baseline": "The loss of a predictor that knows only the frequency of each token.",
