@@ -215,13 +215,11 @@ fn explained_weights(folder: &Path, run: &str, page: &str, source: Option<&str>,
     })
 }
 
-#[test]
-fn page_computes_weights_and_streams() {
-    let dir = TempDir::new().unwrap();
-    let folder = dir.path();
-    let short = ["training.steps=20", "analysis.every=0"];
-    let run = |name: &str, sets: &[&str]| small_run(folder, &[&short[..], sets].concat(), name);
-    run("default", &["model.position=alibi"]);
+/// Trains a decoder with learned positions, one in the shape of Llama and an encoder-decoder, called `learned`, `llama`
+/// and `translator`, and imports the first in the format of GPT-2, with a page of an input in `inspected`.
+fn architectures(folder: &Path, sets: &[&str]) {
+    let run = |name: &str, more: &[&str]| small_run(folder, &[sets, more].concat(), name);
+    run("learned", &[]);
     let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false", "qk_norm=true"];
     let grouped = ["heads=4", "key_value_heads=2", "d_head=6"];
     let llama = [&llama[..], &grouped].concat().iter().map(|set| format!("model.{set}")).collect::<Vec<_>>();
@@ -230,10 +228,18 @@ fn page_computes_weights_and_streams() {
         "translator",
         &["model.architecture=encoder_decoder", "data.task=reverse", "model.position=relative"],
     );
-    run("learned", &[]);
     stdout_of(folder, &["export", "learned", "--format", "gpt2", "--out", "gpt2"]);
     stdout_of(folder, &["import", "gpt2", "--format", "gpt2", "--run", "imported"]);
     stdout_of(folder, &["inspect", "imported", "--tokens", "3 1 4", "--out", "inspected"]);
+}
+
+#[test]
+fn page_computes_weights_and_streams() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    let short = ["training.steps=20", "analysis.every=0"];
+    small_run(folder, &[&short[..], &["model.position=alibi"]].concat(), "default");
+    architectures(folder, &short);
 
     let (before, after) = ("vectors products scale", "mask softmax value output");
     let plain = format!("{before} {after}");
@@ -289,19 +295,7 @@ fn page_ablates_and_patches_like_the_program() {
     let trained =
         ["training.steps=200", "training.learning_rate=1e-2", "analysis.every=0", "model.d_model=24"];
     let task = ["data.task=arithmetic", "data.train_samples=1024", "training.batch_size=16"];
-    let run = |name: &str, sets: &[&str]| small_run(folder, &[&trained[..], &task, sets].concat(), name);
-    run("learned", &[]);
-    let llama = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false", "qk_norm=true"];
-    let grouped = ["heads=4", "key_value_heads=2", "d_head=6"];
-    let llama = [&llama[..], &grouped].concat().iter().map(|set| format!("model.{set}")).collect::<Vec<_>>();
-    run("llama", &llama.iter().map(String::as_str).collect::<Vec<_>>());
-    run(
-        "translator",
-        &["model.architecture=encoder_decoder", "data.task=reverse", "model.position=relative"],
-    );
-    stdout_of(folder, &["export", "learned", "--format", "gpt2", "--out", "gpt2"]);
-    stdout_of(folder, &["import", "gpt2", "--format", "gpt2", "--run", "imported"]);
-    stdout_of(folder, &["inspect", "imported", "--tokens", "3 1 4", "--out", "inspected"]);
+    architectures(folder, &[&trained[..], &task].concat());
     let cases = json!([
         explained_circuit(folder, "learned", "learned/report.html", None, true),
         explained_circuit(folder, "llama", "llama/report.html", None, true),

@@ -11,25 +11,14 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, middle, page, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until as untilWithin } from "./hands.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
 const { value, key } = page;
-const text = (id) => value(`document.getElementById("${id}").textContent`);
 const list = JSON.stringify;
+/** Waits longer than other scripts, because patching computes many answers. */
+const until = (expression, what) => untilWithin(expression, what, 500);
 
-async function until(expression, what) {
-  for (let i = 0; i < 500; i++) {
-    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
-    await new Promise((done) => setTimeout(done, 20));
-  }
-  check(false, `${what}: ${expression}`);
-}
-const type = (typed, id) => value(`(() => {
-  const field = document.getElementById("${id}");
-  field.value = ${list(typed)};
-  field.dispatchEvent(new Event("input", { bubbles: true }));
-})()`);
 function near(found, wanted, what, tolerance = 1e-5) {
   check(Math.abs(found - wanted) <= tolerance * Math.max(1, Math.abs(wanted)), `${what}: found ${found}, expected ${wanted}`);
 }

@@ -24,6 +24,22 @@ const { value, move, click } = page;
 
 /** Returns the data attributes of an element. */
 export const dataset = (id) => value(`({...document.getElementById(${JSON.stringify(id)}).dataset})`);
+/** Returns the text of an element. */
+export const text = (id) => value(`document.getElementById("${id}").textContent`);
+/** Types a text into a field, in place of its contents. */
+export const type = (typed, id = "input-text") => value(`(() => {
+  const field = document.getElementById("${id}");
+  field.value = ${JSON.stringify(typed)};
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+})()`);
+/** Waits until the page has computed its answer and the expression holds, which counts as a check. */
+export async function until(expression, what, attempts = 250) {
+  for (let i = 0; i < attempts; i++) {
+    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  check(false, `${what}: ${expression}`);
+}
 /** Scrolls an element into view, and returns its middle and its box in the window. */
 export async function middle(selector) {
   const box = await value(`(() => {

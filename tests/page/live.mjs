@@ -10,7 +10,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot, text, type, until } from "./hands.mjs";
 
 const [report, wantedPath] = process.argv.slice(3);
 const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
@@ -18,20 +18,7 @@ const address = pathToFileURL(resolve(report)).href;
 const { value, key, click } = page;
 
 /** Waits until an expression in the page is true and no answer is pending. */
-async function until(expression, what) {
-  for (let i = 0; i < 250; i++) {
-    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
-    await new Promise((done) => setTimeout(done, 20));
-  }
-  check(false, `${what}: ${expression}`);
-}
-const type = (text, id = "input-text") => value(`(() => {
-  const field = document.getElementById("${id}");
-  field.value = ${JSON.stringify(text)};
-  field.dispatchEvent(new Event("input", { bubbles: true }));
-})()`);
 const slide = (id, number) => type(String(number), id);
-const text = (id) => value(`document.getElementById("${id}").textContent`);
 const chips = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => Number(dataset.id))`);
 /** Returns the displayed next tokens with their probabilities, most likely first. */
 const candidates = () => value(`Array.from(document.getElementById("candidates").children, ({ dataset }) => [Number(dataset.id), Number(dataset.probability)])`);

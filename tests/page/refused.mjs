@@ -6,18 +6,11 @@
 
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, page, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, page, press, same, screenshot, until } from "./hands.mjs";
 
 const [report] = process.argv.slice(3);
 const { value } = page;
 
-async function until(expression, what) {
-  for (let i = 0; i < 250; i++) {
-    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
-    await new Promise((done) => setTimeout(done, 20));
-  }
-  check(false, `${what}: ${expression}`);
-}
 /** Types a text given as an expression, so that a long text need not be sent. */
 const type = (expression) => value(`(() => {
   const field = document.getElementById("input-text");

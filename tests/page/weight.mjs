@@ -11,24 +11,11 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, middle, page, press, same, screenshot } from "./hands.mjs";
+import { check, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until } from "./hands.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
 const { value, click, key } = page;
-const text = (id) => value(`document.getElementById("${id}").textContent`);
 
-async function until(expression, what) {
-  for (let i = 0; i < 250; i++) {
-    if (await value(`document.getElementById("try").ariaBusy === "false" && Boolean(${expression})`)) return check(true, what);
-    await new Promise((done) => setTimeout(done, 20));
-  }
-  check(false, `${what}: ${expression}`);
-}
-const type = (typed, id) => value(`(() => {
-  const field = document.getElementById("${id}");
-  field.value = ${JSON.stringify(typed)};
-  field.dispatchEvent(new Event("input", { bubbles: true }));
-})()`);
 
 function close(found, wanted, what) {
   const numbers = (given) => [given].flat();
