@@ -191,7 +191,7 @@ fn workers_of_a_study_make_the_same_table() {
         config += &format!("[{section}]\n{}\n", keys.join("\n").replace("= learned", "= \"learned\""));
         config += if section == "training" { "steps = 40\n" } else { "" };
     }
-    config += "[analysis]\ncircuit = false\n[tune]\ntrials = 5\noverfit_check = false\n[tune.search]\n";
+    config += "[tune]\ntrials = 5\noverfit_check = false\n[tune.search]\n";
     config += "\"training.learning_rate\" = { min = 1e-4, max = 1e-2, scale = \"log\" }\n";
     config += "\"model.d_model\" = [16, 7]\n";
     fs::write(dir.path().join("study.toml"), config).unwrap();
