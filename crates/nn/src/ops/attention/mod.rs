@@ -255,9 +255,17 @@ pub fn repeat_heads<B: Backend>(input: Tensor<B, 4>, heads: usize) -> Tensor<B, 
 
 /// Expands a bias by distance, `[heads, query_time + key_time - 1]`, to the scores, `[heads, query_time, key_time]`.
 fn spread_bias<B: Backend>(by_distance: Tensor<B, 2>, query_time: usize, key_time: usize) -> Tensor<B, 3> {
-    let [heads, _] = by_distance.dims();
-    let columns = bias_columns(query_time, key_time, &by_distance.device());
-    by_distance.select(1, columns).reshape([heads, query_time, key_time])
+    let [heads, distances] = by_distance.dims();
+    let after_last = by_distance.clone().narrow(1, 0, 1).zeros_like();
+    // Each row is the one above, moved by one column: what rows of one column more become if they are read without it.
+    // An index per pair would be slower.
+    Tensor::cat(vec![by_distance.flip([1]), after_last], 1)
+        .reshape([heads, 1, distances + 1])
+        .expand([heads, query_time, distances + 1])
+        .reshape([heads, query_time * (distances + 1)])
+        .narrow(1, query_time - 1, query_time * distances)
+        .reshape([heads, query_time, distances])
+        .narrow(2, 0, key_time)
 }
 
 /// Returns the column of the bias by distance for each pair, `[query_time * key_time]`.
