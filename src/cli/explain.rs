@@ -77,8 +77,8 @@ pub struct ExplainOptions {
     /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
     #[arg(long)]
     certify: bool,
-    /// The number of feed-forward neurons to report: those whose ablation matters most, with the tokens at which they are
-    /// most active; 0 for none.
+    /// The number of feed-forward neurons to report, with the tokens at which they are most active; 0 for none. Gradients
+    /// select twice as many, which are ablated, and those with the largest effects are reported.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_NEURONS)]
     neurons: usize,
     /// Ends the search after about this time, and reports what is known: stages that ended early are named.

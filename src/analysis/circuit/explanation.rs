@@ -123,7 +123,7 @@ pub struct Explanation {
     /// The heads that a repetition reveals; `None` for other sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
-    /// The neurons of the feed-forward layers that matter most.
+    /// The neurons of the feed-forward layers with the largest effects among those that gradients rank first.
     #[serde(flatten)]
     pub neurons: NeuronAnalysis,
     /// The effects of the components: their predictions by depth, contributions and patches.
@@ -170,7 +170,7 @@ pub enum ContextSource {
     Input,
 }
 
-/// The neurons that matter most.
+/// The neurons with the largest effects among those that gradients rank first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeuronAnalysis {
     /// The neurons, the most important first.

@@ -22,7 +22,7 @@
 //! | `watch` | the progress of an explanation, and its early end |
 //! | `gain` | the gain over simple baselines, and its significance test |
 //! | `kind` | the known kinds of heads |
-//! | `neurons` | the neurons of feed-forward layers that matter most, and where they are active |
+//! | `neurons` | the neurons of feed-forward layers with the largest effects among those that gradients rank first, and where they are active |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
 //! | `stored` | the result as read from a file, with checks |

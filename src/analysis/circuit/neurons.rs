@@ -1,5 +1,5 @@
-//! The neurons of the feed-forward layers that matter most to the explained quantity, and the tokens at which they are
-//! most active.
+//! The neurons of the feed-forward layers whose ablation changes the explained quantity most, among those that gradients
+//! rank first, and the tokens at which they are most active.
 //!
 //! If the activation `a` of a neuron is replaced by `r`, the quantity `q` changes by about the sum over positions of
 //! `(r - a) · dq/da`. The gradients are averaged as in `estimates`. The neurons with the largest estimates are then
@@ -59,7 +59,8 @@ pub fn context_samples<B: Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<S
 }
 
 impl Explanation {
-    /// Adds the neurons that matter most to the explained targets of `samples`. An explanation without a circuit is
+    /// Adds the neurons whose ablation changes the quantity most at the explained targets of `samples`, among those that
+    /// gradients rank first. An explanation without a circuit is
     /// returned unchanged.
     ///
     /// # Errors
@@ -99,7 +100,7 @@ impl Explanation {
     }
 }
 
-/// Returns the neurons whose ablation changes the mean quantity most, without contexts; `None` if the stage ends early.
+/// Returns the neurons that gradients rank first whose ablation changes the mean quantity most, without contexts; `None` if the stage ends early.
 fn most_important<B: Backend>(
     bench: &Bench<B>,
     (samples, question): (&[Sample], &Question),

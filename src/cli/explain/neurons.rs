@@ -22,7 +22,7 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
         ContextSource::Input => "in the explained input, as the model has no validation set",
     };
     say(&format!(
-        "Neurons that matter most (layer.mlp.neuron): the change of the {} when each is {}, and the tokens at the end of which it is most active {place}, with its activation:",
+        "Neurons (layer.mlp.neuron) with the largest effects, of twice as many that gradients rank first: the change of the {} when each is {}, and the tokens at the end of which it is most active {place}, with its activation:",
         gain.quantity.name(),
         gain.ablation.participle(),
     ));

@@ -244,11 +244,6 @@ impl Table<'_> {
             names.iter().enumerate().filter(|&(index, _)| column != Some(index)).map(|(_, name)| name);
         self.reading.guesses.extend(targets::warn_of_split(unselected, column.is_none()));
         self.columns.masks = column.map_or_else(Vec::new, |column| masks(names, |index| index == column));
-        let labels = names
-            .iter()
-            .enumerate()
-            .filter(|&(index, name)| column.is_some_and(|column| index != column) && targets::is_label(name));
-        self.columns.labels = labels.map(|(index, name)| (index, name.to_string())).collect();
     }
 
     /// Returns the indices of the named columns in a header. Duplicate names are matched in order.

@@ -1,8 +1,9 @@
 //! Cells that hold a sequence of integers, such as `[1, 7, 5]` or `1 7 5`.
 
 use csv::StringRecord;
+use serde_json::{Map, Value};
 
-use super::{Line, Table, TableRow, targets};
+use super::{Table, TableRow, targets};
 use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
 use crate::error::Result;
@@ -61,20 +62,18 @@ impl Table<'_> {
         Ok(column)
     }
 
-    /// Returns which tokens of a sequence count as targets by a column of labels; `None` if there is no such column. A single
-    /// label is a class of the sequence.
-    fn mask_of_labels(
-        &self,
-        line: Line,
-        row: &StringRecord,
-        tokens: &StringRecord,
-    ) -> Result<Option<Vec<bool>>> {
-        let labels = self.columns.labels.iter().filter_map(|(index, name)| {
-            Some((name, integers(row.get(*index)?)?)).filter(|(_, labels)| labels.len() > 1)
+    /// Returns the lists of a row by the names of their columns. A single value is not a list, except in `column`.
+    fn lists(&self, row: &StringRecord, column: usize) -> Map<String, Value> {
+        let lists = row.iter().enumerate().filter_map(|(index, cell)| {
+            let list = integers(cell).filter(|list| list.len() > 1 || index == column)?;
+            let values = list.iter().map(|value| value.parse::<i64>().ok()).collect();
+            Some((self.name_of_list(index), values))
         });
-        let Some((name, labels)) = { labels }.next() else { return Ok(None) };
-        let mask = targets::mask_of_cells(&labels, tokens);
-        mask.map(Some).ok_or_else(|| self.problem(Some(line), targets::refusal(name)))
+        lists.collect()
+    }
+
+    fn name_of_list(&self, column: usize) -> String {
+        self.columns.names.get(column).cloned().unwrap_or_else(|| format!("column {}", column + 1))
     }
 
     /// Adds the integers of a cell as a sequence.
@@ -83,7 +82,11 @@ impl Table<'_> {
         self.check_masks(*line, row)?;
         match integers(cell) {
             Some(values) => {
-                let mask = self.mask_of_labels(*line, row, &values)?;
+                let (name, lists) = (self.name_of_list(column), self.lists(row, column));
+                targets::check_others(&lists, &[&name])
+                    .map_err(|problem| self.problem(Some(*line), problem))?;
+                self.seen.unread_lists.extend(targets::unread_lists(&lists, &[&name]));
+                let mask = targets::mask(&Value::Object(lists), Some(&name));
                 let before = self.ids.len();
                 self.push(&(*line, values), None)?;
                 self.count_targets(before, mask);

@@ -128,6 +128,7 @@ fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Resu
     table.push_groups()?;
     table.refuse_merged_fields()?;
     table.warn_of_empty();
+    table.warn_of_lists();
     if !table.chosen.texts.is_empty() {
         return table.into_texts();
     }
@@ -203,6 +204,8 @@ struct Seen {
     first_lines: Vec<Line>,
     /// The fields of conversations that are not read.
     unread: BTreeSet<String>,
+    /// The fields that are not read, but have one value for each token.
+    unread_lists: BTreeSet<String>,
     /// The error about different values of objects that are one symbol, if values are symbols.
     merged: Option<Error>,
 }
@@ -218,8 +221,6 @@ struct Columns {
     order: Option<Vec<usize>>,
     /// The indices and names of mask columns other than the selected column. They must keep all targets.
     masks: Vec<(usize, String)>,
-    /// The indices and names of columns that can hold the labels of the selected column.
-    labels: Vec<(usize, String)>,
 }
 
 impl<'a> Table<'a> {

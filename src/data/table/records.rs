@@ -116,6 +116,9 @@ impl Table<'_> {
             return self.push_object(&json::Parsed { line: number, value, text }, &fields);
         }
         let mask = targets::mask(&value, self.chosen.column.name());
+        if let (Value::Object(members), Some(name)) = (&value, self.chosen.column.name()) {
+            self.seen.unread_lists.extend(targets::unread_lists(members, &[name]));
+        }
         let values = json::values(value, self.chosen.column.name());
         let json::JsonValues { row, is_one, literals } =
             values.map_err(|problem| self.problem(Some(line), problem))?;
@@ -135,6 +138,18 @@ impl Table<'_> {
             Some(Encoder::Symbols(_)) => self.refuse_merged(line, &row.1, literals, text),
             _ => Ok(()),
         }
+    }
+
+    /// Warns of lists that may mark tokens in a way that is not known.
+    pub(super) fn warn_of_lists(&mut self) {
+        if self.seen.unread_lists.is_empty() {
+            return;
+        }
+        let names = Vec::from_iter(std::mem::take(&mut self.seen.unread_lists)).join(", ");
+        self.reading.guesses.push(format!(
+            "lists with one value for each token are not read: {names}; if they exclude targets, write them as `labels`, \
+             with -100 for tokens that do not count"
+        ));
     }
 
     /// Stores which of the ids from `before` on count as targets; without a mask, all do.
@@ -161,6 +176,9 @@ impl Table<'_> {
             && let Some(ids) = json::ids(value, names[0]).map_err(is_weighted)?
         {
             let mask = targets::mask(value, Some(names[0]));
+            self.seen
+                .unread_lists
+                .extend(value.as_object().iter().flat_map(|it| targets::unread_lists(it, &names)));
             return self.push_ids(line, ids, mask);
         }
         let row = json::fields(value, &names).map_err(|problem| self.problem(Some(line), problem))?;

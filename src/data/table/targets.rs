@@ -1,20 +1,30 @@
 //! Checks for fields of a record that mask or weight targets, or set their positions. All targets of a sequence count
 //! equally, so records with such fields are refused. Fields that split the records into sets cause a warning.
 
-use csv::StringRecord;
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::data::excerpt::excerpt;
 
 /// Fields that weight targets, in addition to fields whose names end in `mask`, `masks` or `_weights`.
-const WEIGHTS: [&str; 7] =
-    ["weights", "loss_weight", "sample_weight", "token_weight", "sampleweight", "is_target", "prompt_length"];
+const WEIGHTS: [&str; 9] = [
+    "weights",
+    "loss_weight",
+    "sample_weight",
+    "token_weight",
+    "sampleweight",
+    "is_target",
+    "is_prompt",
+    "prompt_length",
+    "prompt_len",
+];
 
 /// A mask that has no effect on the weights of targets.
 const NEUTRAL_MASK: &str = "special_tokens_mask";
 
 /// Fields that must be equal to the sequence itself.
-const LABELS: [&str; 6] = ["label", "labels", "label_ids", "target", "targets", "target_ids"];
+const LABELS: [&str; 7] = ["label", "labels", "label_ids", "lm_labels", "target", "targets", "target_ids"];
 
 /// The label of an ignored target in PyTorch and transformers.
 const IGNORE_INDEX: i64 = -100;
@@ -123,11 +133,6 @@ pub(super) fn is_split(name: &str) -> bool {
     SPLITS.contains(&&*plain(name))
 }
 
-/// Returns true if a field of this name can hold the labels of a sequence.
-pub(super) fn is_label(name: &str) -> bool {
-    LABELS.contains(&&*plain(name))
-}
-
 /// Returns the error message for a field of this name.
 pub(super) fn refusal(name: &str) -> String {
     if LABELS.contains(&&*plain(name)) {
@@ -152,10 +157,11 @@ pub(super) fn is_mask(name: &str) -> bool {
     name != NEUTRAL_MASK && (has_ending || WEIGHTS.contains(&&*name))
 }
 
-/// Returns true if a mask of this name keeps all targets. Padding masks mark the positions to ignore.
+/// Returns true if a mask of this name keeps all targets. Masks of padding or of a prompt mark the positions to ignore.
 pub(super) fn keeps_all(name: &str, value: &Value) -> bool {
     let name = name.to_ascii_lowercase();
-    let kept = if name.contains("pad") || name.contains("ignore") { 0.0 } else { 1.0 };
+    let marks_ignored = ["pad", "ignore", "prompt"].iter().any(|part| name.contains(part));
+    let kept = if marks_ignored { 0.0 } else { 1.0 };
     match value {
         Value::Null => true,
         Value::Bool(marked) => f64::from(u8::from(*marked)) == kept,
@@ -195,9 +201,53 @@ fn changes_meaning(name: &str, value: &Value, read: &Value) -> bool {
     if SEGMENTS.contains(&&*name) {
         return value.as_array().is_some_and(|all| all.windows(2).any(|pair| pair[0] != pair[1]));
     }
-    let is_label = LABELS.contains(&&*name);
-    let is_mask = || ignored(value, read).is_some();
-    is_label && (value.is_array() && value != read && !is_mask() || value.as_i64() == Some(IGNORE_INDEX))
+    if ["seqlen", "seq_len"].iter().any(|part| name.contains(part)) || name.ends_with("lengths") {
+        let lengths = || value.as_array().into_iter().flatten().filter(|length| length.as_u64() != Some(0));
+        return lengths().count() > 1;
+    }
+    if LABELS.contains(&&*name) {
+        let is_mask = || ignored(value, read).is_some();
+        return value.is_array() && value != read && !is_mask() || value.as_i64() == Some(IGNORE_INDEX);
+    }
+    // An input of a decoder says that the sequence is the input of an encoder.
+    name.starts_with("decoder_") && has_content(value)
+        || name != NEUTRAL_MASK && parallel(value, read).is_some_and(|marks| marks_targets(marks, read))
+}
+
+/// Returns a list with one value for each token of `read`, unless both lists, or all values but -100, are equal.
+fn parallel<'v>(value: &'v Value, read: &Value) -> Option<&'v [Value]> {
+    let (list, tokens) = (value.as_array()?, read.as_array()?);
+    let varies = list.windows(2).any(|pair| pair[0] != pair[1]) || list.iter().any(is_ignored);
+    (list.len() == tokens.len() && varies && list != tokens).then_some(list)
+}
+
+/// Returns true if the values of a list with one value for each token mark some of them as ignored, under whatever name.
+/// Zeros and ones next to a sequence of zeros and ones are another such sequence.
+fn marks_targets(list: &[Value], read: &Value) -> bool {
+    let is_binary =
+        |value: &Value| value.is_boolean() || value.as_f64().is_some_and(|it| it == 0.0 || it == 1.0);
+    let has_ignored = list.iter().any(is_ignored);
+    let tokens = || read.as_array().into_iter().flatten();
+    has_ignored && !tokens().any(|token| token.as_i64().is_some_and(|token| token < 0))
+        || list.iter().all(is_binary) && !tokens().all(is_binary)
+}
+
+fn is_ignored(label: &Value) -> bool {
+    label.as_i64() == Some(IGNORE_INDEX)
+}
+
+/// Returns the fields of an object, other than those that are `read`, with one value for each token of the field read
+/// first, except for those whose names are known.
+pub(super) fn unread_lists(members: &Map<String, Value>, read: &[&str]) -> BTreeSet<String> {
+    let tokens = read.first().and_then(|name| members.get(*name)).unwrap_or(&Value::Null);
+    let is_known = |name: &str| {
+        let name = plain(name);
+        is_mask(&name) || name == NEUTRAL_MASK || LABELS.contains(&&*name) || name == "position_ids"
+    };
+    let others = members.iter().filter(|(name, value)| {
+        !read.contains(&name.as_str()) && !is_known(name) && parallel(value, tokens).is_some()
+    });
+    others.map(|(name, _)| format!("`{}`", excerpt(name))).collect()
 }
 
 /// Returns, for each token of the field `name` of an object, true if it counts as a target: false where a field of
@@ -207,12 +257,6 @@ pub(super) fn mask(value: &Value, name: Option<&str>) -> Option<Vec<bool>> {
     let read = members.get(name?)?;
     let mut labels = members.iter().filter(|(name, _)| LABELS.contains(&&*plain(name)));
     labels.find_map(|(_, labels)| ignored(labels, read))
-}
-
-/// Returns, for each label of a cell, false if it is -100. `None` if labels and tokens differ otherwise.
-pub(super) fn mask_of_cells(labels: &StringRecord, tokens: &StringRecord) -> Option<Vec<bool>> {
-    let values = |cells: &StringRecord| cells.iter().map(|cell| cell.parse::<i64>().ok()).collect::<Value>();
-    ignored(&values(labels), &values(tokens))
 }
 
 /// Returns, for each label, false if it is -100. `None` if labels and tokens differ otherwise.

@@ -55,9 +55,15 @@ fn masking_fields_with_other_names_are_refused() {
         "\"weight\":0.5",
         "\"lossMask\":[0,1]",
         "\"loss-masks\":[0,1]",
+        "\"answers\":[-100,1]",
+        "\"answers\":[0,1]",
+        "\"answers\":[false,true]",
+        "\"prompt_len\":1",
+        "\"decoder_input_ids\":[3,4]",
+        "\"cu_seqlens\":[0,1,2]",
     ] {
         write(dir.path(), "weighed.jsonl", "", 60, |row| {
-            format!("{{\"x\":[{},{}],{field}}}", row % 3, row % 5)
+            format!("{{\"x\":[{},{}],{field}}}", row % 3, 2 + row % 5)
         });
         let stderr = refused(dir.path(), "weighed.jsonl", &["data.column=x"]);
         assert!(stderr.contains("changes the meaning of the targets"), "{field}: {stderr}");
@@ -66,6 +72,16 @@ fn masking_fields_with_other_names_are_refused() {
         format!("{{\"x\":[{},{}],\"label\":2}}", row % 3, row % 5)
     });
     described(dir.path(), "class.jsonl", &["data.column=x"]);
+    write(dir.path(), "marks.csv", "x,answers,tags\n", 60, |row| format!("{} 5 7,0 1 1,7 8 9", row % 3));
+    let stderr = refused(dir.path(), "marks.csv", &["data.column=x"]);
+    assert!(stderr.contains("marks.csv:2: has a field `answers`, which changes the meaning"), "{stderr}");
+    // Zeros and ones may be another sequence of zeros and ones.
+    let rows = |row: usize| format!("{} 1 0,0 1 1,7 8 9", row % 2);
+    write(dir.path(), "sequences.csv", "x,answers,tags\n", 60, rows);
+    let output = data(dir.path(), "sequences.csv", &["data.column=x"]).output().unwrap();
+    let stdout = text(&output.stdout);
+    let notice = "lists with one value for each token are not read: `answers`, `tags`;";
+    assert!(output.status.success() && stdout.contains(notice), "{stdout}");
 }
 
 #[test]
