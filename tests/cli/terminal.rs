@@ -111,6 +111,8 @@ fn unwritable_stdout_fails_in_one_line() {
             "ndarray",
             "--set",
             "training.steps=1",
+            "--set",
+            "analysis.circuit=false",
         ],
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();

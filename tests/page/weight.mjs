@@ -77,6 +77,10 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   const cells = await value(`Array.from(document.querySelectorAll('#weight-steps > [data-step="products"] tbody tr:last-child td'), (cell) => Number(cell.textContent.replace("−", "-")))`);
   check(cells.length === asked.products.length && cells.every((cell, k) => Math.abs(cell - asked.products[k]) <= 0.00501), `${path}: products in the table: ${cells}`);
   const formula = await text("weight-steps");
+  const [first] = asked.products;
+  const digits = Math.abs(first).toFixed(2);
+  const term = first < 0 ? `(${Number(digits) === 0 ? "" : "−"}${digits})` : digits;
+  check(formula.includes(`= ${term} + `), `${path}: the formula of the dot product begins with ${term}: ${formula}`);
   check(formula.includes(`= ${asked.weight.toFixed(4)}`), `${path}: the formula of the weight ends with ${asked.weight.toFixed(4)}`);
 
   await press("#weight-close");

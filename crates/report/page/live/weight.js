@@ -93,7 +93,7 @@ function weightSteps(traced, { kind, query, key }, cells) {
     });
   }
   const [q, k] = traced.unrotated ? ["q′", "k′"] : ["q", "k"];
-  const terms = traced.products.slice(0, 3).map(term).join(" + ");
+  const terms = traced.products.slice(0, 3).map((product) => term(product)).join(" + ");
   steps.push({
     step: "products", title: "Dot product", text: ["Each number of the query is multiplied by the number of the key in the same column. The sum is large if both vectors point in the same direction."],
     formula: `${q} · ${k} = ${terms}${width > 3 ? " + …" : ""} = ${fixed(sum, 3)}`, parts: [vectorTable("Products of query and key", [{ name: `query ${q}`, values: used.query }, { name: `key ${k}`, values: used.key }, { name: `${q} × ${k}`, values: traced.products, isApart: true }])],
