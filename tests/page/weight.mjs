@@ -79,7 +79,7 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   const formula = await text("weight-steps");
   const [first] = asked.products;
   const digits = Math.abs(first).toFixed(2);
-  const term = first < 0 ? `(${Number(digits) === 0 ? "" : "−"}${digits})` : digits;
+  const term = first < 0 && Number(digits) !== 0 ? `(−${digits})` : digits;
   check(formula.includes(`= ${term} + `), `${path}: the formula of the dot product begins with ${term}: ${formula}`);
   check(formula.includes(`= ${asked.weight.toFixed(4)}`), `${path}: the formula of the weight ends with ${asked.weight.toFixed(4)}`);
 

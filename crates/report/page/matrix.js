@@ -6,7 +6,7 @@ const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-seri
 const LABEL_SPACING = 13;
 const MIN_GRID_CELL = 10;
 /** The height of the input, the controls of the map and the labels of its keys, in CSS pixels. */
-const ABOVE_MAP = 360;
+const ABOVE_MAP = 374;
 let layout = null;
 /** The width available for the map, cached on resize, since reading it while tokens change would force a layout. */
 let stageWidth = 0;
@@ -19,7 +19,9 @@ function matrixLayout(canvas) {
   const labels = (cells) => cells.map((cell) => (bin > 1 ? integer(cell.from) : short(cell.text)));
   const [down, across] = [labels(queries), labels(keys)];
   const widest = (texts) => Math.max(...texts.map((text) => pen.measureText(text).width));
-  const left = widest(down) + 28;
+  // Labels of several positions are positions themselves.
+  const positionWidth = bin > 1 ? 0 : widest([queries, keys].map((cells) => String(cells.at(-1).positions)));
+  const left = widest(down) + 28 + (positionWidth && positionWidth + 6);
   // Below the input, the map fits into the window.
   const room = Math.min(stageWidth || at("stage").clientWidth, 640, Math.max(window.innerHeight - ABOVE_MAP, 320)) - left - 2;
   const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
@@ -29,7 +31,10 @@ function matrixLayout(canvas) {
   const flat = step(widest(across) + 6) <= step(LABEL_SPACING);
   const strides = { down: step(LABEL_SPACING), across: flat ? step(widest(across) + 6) : step(LABEL_SPACING) };
   const top = 7; // half a label
-  return { queries, keys, down, across, strides, flat, left, top, cell, width, height, below: flat ? 46 : widest(across) + 36 };
+  const positions = positionWidth && {
+    left: left - widest(down) - 12, below: flat ? 25 : widest(across) + 16, stride: Math.ceil(step(positionWidth + 6) / strides.across) * strides.across,
+  };
+  return { queries, keys, down, across, strides, flat, positions, left, top, cell, width, height, below: (flat ? 46 : widest(across) + 36) + (positions && 14) };
 }
 
 function drawMatrix() {
@@ -70,7 +75,7 @@ function drawMatrix() {
 }
 
 function drawLabels(pen) {
-  const { down, across, strides, flat, left, top, cell, width, height, below } = layout;
+  const { queries, keys, down, across, strides, flat, positions, left, top, cell, width, height, below } = layout;
   const bottom = top + height;
   const write = (text, x, y, rotated, align) => {
     pen.save();
@@ -90,8 +95,12 @@ function drawLabels(pen) {
     if (flat) write(isolated(text), left + (i + 0.5) * cell, bottom + 11, false, "center");
     else write(isolated(text), left + (i + 0.5) * cell, bottom + 6, true, "right");
   });
-  pen.font = TITLE_FONT;
   pen.fillStyle = themed("muted");
+  if (positions) {
+    queries.forEach(({ positions: text }, i) => i % strides.down === 0 && write(text, positions.left, top + (i + 0.5) * cell, false, "right"));
+    keys.forEach(({ positions: text }, i) => i % positions.stride === 0 && write(text, left + (i + 0.5) * cell, bottom + positions.below, false, "center"));
+  }
+  pen.font = TITLE_FONT;
   const position = maps().bin > 1 ? " position" : "";
   write(`query${position}`, 8, top + height / 2, true, "center");
   write(`key${position}`, left + width / 2, bottom + below - 9, false, "center");

@@ -247,6 +247,9 @@ function drawSummary() {
   at("circuit").hidden = line === undefined;
   at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `Circuit: ${line}`);
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part))));
+  if (data.circuit?.sequences > 1) {
+    at("circuit").append(element("p", { class: "muted small" }, `Losses of the circuit are means over ${integer(data.circuit.sequences)} sequences of the validation set, so they differ from the validation loss and its floor.`));
+  }
   // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("training-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;

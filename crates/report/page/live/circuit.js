@@ -102,7 +102,7 @@ function circuitOnDisplay() {
   const isAblated = (path) => input.paths.some((other) => isSamePath(other, path));
   // An ablated path stays on display.
   const others = input.paths.filter((path) => !shownPaths().some((other) => isSamePath(other, path)));
-  const paths = [...shownPaths(), ...others].map((path) => ({ stored: null, ...path, effect: effectOf(pathName(path)), isAblated: isAblated(path) }));
+  const paths = [...shownPaths(), ...others].map((path) => ({ stored: null, ablated: analysedPaths().find((other) => isSamePath(other, path))?.ablated, ...path, effect: effectOf(pathName(path)), isAblated: isAblated(path) }));
   const top = (all) => all.reduce((most, { effect }) => Math.max(most, Math.abs(effect ?? 0)), 1e-6);
   const tops = [top(components), top(paths)];
   return { components: components.map((found) => ({ ...found, top: tops[0] })), paths: paths.map((path) => ({ ...path, top: tops[1] })) };
@@ -121,7 +121,10 @@ function drawCircuit() {
 }
 
 /** The buttons of the drawing: components first, then paths. */
-const circuitElements = () => [...at("circuit-drawing").querySelectorAll(".box"), ...at("circuit-drawing").querySelectorAll(".path")];
+const circuitElements = () => {
+  const [boxes, paths] = [".box", ".path"].map((name) => [...at("circuit-drawing").querySelectorAll(name)]);
+  return [...boxes, ...paths.sort((a, b) => Number(a.dataset.path) - Number(b.dataset.path))];
+};
 
 /** States what is ablated, and the loss with and without it. */
 function readCircuit() {
@@ -156,7 +159,7 @@ async function toggleAblation(target) {
   const { components, paths } = circuitOnDisplay();
   const found = target.dataset.index !== undefined ? components[Number(target.dataset.index)] : paths[Number(target.dataset.path)];
   const by = found.isAblated ? null : ablateBy;
-  const shown = isInputShown() ? { position: state.position } : {};
+  const shown = keptSelection();
   const done = found.component ? setAblation(found.component, by) : setPathAblation(found, by);
   drawCircuit();
   await done;

@@ -53,7 +53,9 @@ function drawCircuitInto(svg, components, paths, width) {
   const lines = paths.map((path, index) => pathElement(path, index, boxOf(path.from), boxOf(path.to)));
   const marks = components.map((found, index) => boxElement(found, index, boxes[index]));
   const texts = labels.filter(({ isFirst }) => isFirst).map(({ text, y }) => svgElement("text", { x: 0, y: y + 4, class: "level" }, text));
-  svg.replaceChildren(...texts, ...lines, ...marks);
+  // Where lines cross, the one with the largest effect is on top and takes the click.
+  const sizeOf = (line) => Math.abs(paths[Number(line.dataset.path)].effect ?? 0);
+  svg.replaceChildren(...texts, ...lines.sort((a, b) => sizeOf(a) - sizeOf(b)), ...marks);
 }
 
 /** Creates the line of a path, from the top of the sender to the bottom of the receiver. */

@@ -132,8 +132,8 @@ function exchangeToken() {
   const position = Math.min(state.selected.key, shownAnswer.tokens.length - 1);
   const { tokens } = shownAnswer;
   const other = [...tokens.slice(position), ...tokens].find((id) => id !== tokens[position]) ?? (tokens[position] + 1) % live.config.vocab;
-  const done = replaceToken(position + input.first, other);
-  return done.then(() => showTyped());
+  const shown = keptSelection();
+  return replaceToken(position + input.first, other).then(() => showTyped(shown));
 }
 
 function startPatching() {

@@ -314,5 +314,8 @@ function isInputShown() {
   return Boolean(shown && read && !isChanged()) && JSON.stringify([shown.tokens, shown.source]) === JSON.stringify([read.tokens, read.source ?? null]);
 }
 
+/** Returns the selection, which a change of the input on display keeps; nothing for another sequence. */
+const keptSelection = () => (isInputShown() ? { position: state.position, ...state.selected } : {});
+
 /** The last position of the typed sequence when it was last shown. */
 let lastShown = 0;

@@ -54,7 +54,10 @@ async function findExample(component, { tokens, source = null }) {
   const replaced = probabilitiesOf(await live.forward(tokens.with(best.key, replacement), { source }), tokens.length)[best.query];
   const [predicted] = largest(replaced, 1);
   const [loss, ablatedLoss] = rows.map((row) => mean(surprisals(row, tokens)));
-  return { ...best, replacement, predicted, predictedProbability: replaced[predicted], loss, ablatedLoss };
+  const { scores } = await live.trace(tokens, { source, interventions: null }, { kind: "decoder", layer: component.layer, head: component.head, query: best.query, key: best.key });
+  const [, second] = largest(scores.slice(0, best.query + 1), 2);
+  const weightAt = ({ layer, head }, row, column) => plain.weights.decoder[layer][head][row * tokens.length + column];
+  return { ...best, weightAt, lead: scores[best.key] - scores[second], replacement, predicted, predictedProbability: replaced[predicted], loss, ablatedLoss };
 }
 
 /** Returns the steps of the tour, each with the input to set first, the view to show, and the text. */
@@ -68,6 +71,11 @@ function tourSteps(component, sequence, example) {
   const view = { kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false };
   const edge = data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);
   const earlier = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
+  // An induction head finds a key by the token before it, which an earlier head has written there.
+  const isByKey = isInduction && edge?.input === "key";
+  const before = isByKey ? { query: key, key: key - 1, position: key } : {};
+  const beforeInWords = isByKey
+    ? [" In the marked cell, ", tokenAt(key), ` at position ${key} attends to `, tokenAt(key - 1), ` before it with a weight of ${fixed(example.weightAt({ layer: edge.from[0], head: edge.from[1] }, key, key - 1), 2)}: its key can match a query that repeats this token.`] : [];
   const other = data.circuit.components.find((other) => other !== component && !other.cross);
   const nats = (value) => fixed(value, 2);
   const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)} nats`;
@@ -79,10 +87,10 @@ function tourSteps(component, sequence, example) {
     { input: plain, show: view, text: isInduction
       ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
       : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
-    { input: plain, show: view, text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}.`] },
-    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, text: [`Now ${name} is ablated. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
+    { input: plain, show: view, text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}. The score of this key is ${nats(example.lead)} above the next one, so its weight is ${factor(Math.exp(example.lead))} times as large. Click the cell to see how the weight came about.`] },
+    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, text: [`Now ${name} is switched off (zero-ablated). The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
     edge
-      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1] }, text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`] }
+      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1], ...before }, text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`, ...beforeInWords] }
       : { input: plain, show: view, text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
     { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
   ];
@@ -98,6 +106,7 @@ async function showTourStep(step) {
   at("tour-text").replaceChildren(...text);
   at("tour-back").disabled = step === 0;
   at("tour-next").replaceChildren(step + 1 === tour.length ? "End the tour" : "Next");
+  at("tour-end").hidden = step + 1 === tour.length;
   at("tour").hidden = false;
   await change(wanted);
   showTyped(show);

@@ -42,10 +42,12 @@ async function showWeight() {
   const [queryToken, keyToken] = [[maps().queries, cell.query], [maps().keys, cell.key]].map(([cells, index]) => cellInWords(cells[index]));
   const cells = maps().keys;
   const traced = await trace(cell);
+  const rival = rivalOf(traced, cell.key);
+  const rivalProducts = rival === null ? null : (await trace({ ...cell, key: rival })).products;
   if (request !== weightRequest) return;
   at("weight-pair").replaceChildren(`${headInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
   Object.assign(at("weight").dataset, { ...cell, score: traced.score, weight: traced.weight });
-  at("weight-steps").replaceChildren(...weightSteps(traced, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
+  at("weight-steps").replaceChildren(...weightSteps({ ...traced, rival, rivalProducts }, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
     element("li", { "data-step": step }, element("h4", {}, title), element("p", {}, ...text), element("p", { class: "formula" }, formula), ...parts)));
   for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
 }
@@ -68,7 +70,12 @@ function vectorTable(label, rows) {
 
 const norm = (vector) => Math.hypot(...vector);
 /** Formats a number as a term of a sum, in parentheses if it is negative. */
-const term = (number, digits = 2) => (number < 0 ? `(${fixed(number, digits)})` : fixed(number, digits));
+function term(number, digits = 2) {
+  const text = fixed(number, digits);
+  return text.startsWith("−") ? `(${text})` : text;
+}
+/** Formats a factor with three digits. */
+const factor = (number) => (number >= 1e3 && number < 1e6 ? integer : significant)(Number(number.toPrecision(3)));
 
 /**
  * Returns the steps, each with its name, title, sentence, formula, and tables.
@@ -98,13 +105,13 @@ function weightSteps(traced, { kind, query, key }, cells) {
     step: "products", title: "Dot product", text: ["Each number of the query is multiplied by the number of the key in the same column. The sum is large if both vectors point in the same direction."],
     formula: `${q} · ${k} = ${terms}${width > 3 ? " + …" : ""} = ${fixed(sum, 3)}`, parts: [vectorTable("Products of query and key", [{ name: `query ${q}`, values: used.query }, { name: `key ${k}`, values: used.key }, { name: `${q} × ${k}`, values: traced.products, isApart: true }])],
   }, {
-    step: "scale", title: "Scale", text: [`The sum is divided by √d_head, the root of the ${width} numbers per vector, so that longer vectors do not mean larger scores.`],
+    step: "scale", title: "Scale", text: [`The sum is divided by √d_head, the root of the ${width} numbers per vector, so that heads with more numbers do not have larger scores.`],
     formula: `${q} · ${k} / √${width} = ${fixed(sum, 3)} / ${fixed(scale, 3)} = ${fixed(sum / scale, 3)}`,
   });
   if (kind !== "cross" && ["alibi", "relative"].includes(live.config.position) && live.config.architecture !== "one_layer") {
     steps.push({
       step: "bias", title: "Position bias", text: [live.config.position === "alibi" ? "ALiBi lowers the score in proportion to the distance; each head has its own slope." : "A learned number for this distance and head is added."],
-      formula: `score = ${fixed(sum / scale, 3)} + ${term(bias)} = ${fixed(score, 3)},  distance ${query - key}`,
+      formula: `score = ${fixed(sum / scale, 3)} + ${term(bias, 3)} = ${fixed(score, 3)},  distance ${fixed(query - key, 0)}`,
     });
   }
   const count = end - first;
@@ -118,7 +125,8 @@ function weightSteps(traced, { kind, query, key }, cells) {
 }
 
 /** Returns the step from the row of scores to the row of weights. */
-function softmaxStep({ scores, weights, visible: [first, end], isFrozen }, key, cells) {
+function softmaxStep(traced, key, cells) {
+  const { scores, weights, visible: [first, end], isFrozen } = traced;
   const seen = cells.map((cell, index) => ({ cell, index })).slice(first, end);
   const largestScore = seen.reduce((most, { index }) => Math.max(most, scores[index]), -Infinity);
   const total = seen.reduce((sum, { index }) => sum + Math.exp(scores[index] - largestScore), 0);
@@ -130,7 +138,7 @@ function softmaxStep({ scores, weights, visible: [first, end], isFrozen }, key, 
     element("tbody", {}, ...rows.map(({ cell, index }) => element("tr", index === key ? { class: "chosen" } : {},
       element("th", { scope: "row" }, tokenElement(cell.text)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
       element("td", {}, fixed(Math.exp(scores[index] - largestScore), 4)), element("td", {}, fixed(weights[index], 4)))))));
-  const parts = [rowBars(scores, weights, key, [first, end]), element("p", { class: "small" }, ...rivalInWords({ scores, order }, key, isHidden)), table(listed, "The keys with the highest scores")];
+  const parts = [rowBars(scores, weights, key, [first, end]), element("p", { class: "small" }, ...rivalInWords(traced, key, cells)), table(listed, "The keys with the highest scores"), ...rivalTable(traced, key, cells)];
   if (seen.length > listed.length) parts.push(element("details", {}, element("summary", { class: "small" }, `All ${seen.length} visible keys`), table(seen, "All visible keys")));
   return {
     step: "softmax", title: "Softmax", text: [isFrozen ? "The pattern of this head is frozen, so the weights below are the frozen ones and do not follow from these scores."
@@ -141,15 +149,31 @@ function softmaxStep({ scores, weights, visible: [first, end], isFrozen }, key, 
   };
 }
 
-/** Compares a key with the key that has the highest score, or with the runner-up. */
-function rivalInWords({ scores, order }, key, isHidden) {
-  const rival = order[0]?.index === key ? order[1] : order[0];
-  if (isHidden || !rival) return [];
-  const lead = scores[key] - scores[rival.index];
-  const times = `exp(${fixed(Math.abs(lead), 2)}) = ${significant(Number(Math.exp(Math.abs(lead)).toPrecision(3)))}`;
+/** Returns the key with the highest score, or the second highest if `key` has the highest; null without another visible key. */
+function rivalOf({ scores, visible: [first, end] }, key) {
+  if (key < first || key >= end || end - first < 2) return null;
+  return largest(scores.slice(first, end), 2).map((index) => first + index).find((index) => index !== key);
+}
+
+/** Compares a key with its rival. */
+function rivalInWords({ scores, rival }, key, cells) {
+  if (rival === null) return [];
+  const lead = scores[key] - scores[rival];
+  const times = `exp(${fixed(Math.abs(lead), 3)}) = ${factor(Math.exp(Math.abs(lead)))}`;
   return lead >= 0
-    ? ["This key has the highest score. The next one, ", ...cellInWords(rival.cell), `, is lower by ${fixed(lead, 2)}, so this weight is ${times} times as large.`]
-    : ["The key with the highest score is ", ...cellInWords(rival.cell), `. Its score is higher by ${fixed(-lead, 2)}, so its weight is ${times} times as large.`];
+    ? ["This key has the highest score. The next one, ", ...cellInWords(cells[rival]), `, is lower by ${fixed(lead, 3)}, so this weight is ${times} times as large.`]
+    : ["The key with the highest score is ", ...cellInWords(cells[rival]), `. Its score is higher by ${fixed(-lead, 3)}, so its weight is ${times} times as large.`];
+}
+
+/** Shows which products decide between a key and its rival. */
+function rivalTable({ scores, products, scale, rival, rivalProducts }, key, cells) {
+  if (rival === null) return [];
+  const differences = products.map((product, k) => product - rivalProducts[k]);
+  const lead = differences.reduce((sum, difference) => sum + difference, 0) / scale;
+  const ofBias = scores[key] - scores[rival] - lead;
+  const bias = Math.abs(ofBias) < 5e-4 ? "" : `; the position biases differ by ${fixed(ofBias, 3)}`;
+  const rows = [{ name: `q × k, key at ${cells[key].positions}`, values: products }, { name: `q × k, key at ${cells[rival].positions}`, values: rivalProducts }, { name: "difference", values: differences, isApart: true }];
+  return [element("p", { class: "small" }, `The products of both keys differ by ${fixed(lead * scale, 3)} in sum, which is ${fixed(lead, 3)} after the division by ${fixed(scale, 3)}${bias}.`), vectorTable("Products of this key and of the other one", rows)];
 }
 
 /** Draws the scores of a query as bars around zero, and its weights as bars below them. */
@@ -174,7 +198,7 @@ function outputSteps({ weight, value, context, output, stream, strength, weights
   const steps = [{
     step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
     formula: `z = Σ weight × v;  this key: ${fixed(weight, 4)} × v`,
-    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${fixed(weight, 2)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
+    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${fixed(weight, 4)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
   }];
   if (strength !== 1) {
     steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
