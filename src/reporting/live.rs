@@ -128,7 +128,7 @@ fn draws(largest: usize, sizes: Sizes) -> Value {
 }
 
 /// Returns a vocabulary in the format of the page: the name of each token and, for GPT-2's byte-pair encoding, the
-/// merges. For other tokenizers, the page accepts token ids.
+/// merges, or, for words, the unknown token. For other tokenizers, the page accepts token ids.
 fn tokenizer(vocabulary: &Vocabulary) -> Value {
     let mut tokenizer = without_added_tokens(vocabulary);
     let names = |ids: &[u32]| ids.iter().map(|&id| vocabulary.token(id)).collect::<Vec<_>>();
@@ -159,7 +159,10 @@ fn without_added_tokens(vocabulary: &Vocabulary) -> Value {
         && pre_tokenizer["add_prefix_space"] == false
         && pre_tokenizer["use_regex"] != false
         && tokenizer["normalizer"].is_null();
-    if !is_supported {
+    let are_words = model["type"] == "WordLevel"
+        && pre_tokenizer["type"] == "Whitespace"
+        && tokenizer["normalizer"].is_null();
+    if !is_supported && !are_words {
         return json!({"kind": "ids", "tokens": names});
     }
     let mut pieces = vec![Value::Null; names.len()];
@@ -168,9 +171,13 @@ fn without_added_tokens(vocabulary: &Vocabulary) -> Value {
             *entry = json!(piece);
         }
     }
-    let merges: Vec<Value> = model["merges"].as_array().into_iter().flatten().map(merge).collect();
     let added = tokenizer["added_tokens"].as_array().into_iter().flatten();
     let special: Vec<_> = added.map(|token| json!([token["content"], token["id"]])).collect();
+    if are_words {
+        let unknown = &model["unk_token"];
+        return json!({"kind": "words", "tokens": names, "pieces": pieces, "special": special, "unknown": unknown});
+    }
+    let merges: Vec<Value> = model["merges"].as_array().into_iter().flatten().map(merge).collect();
     json!({"kind": "pairs", "tokens": names, "pieces": pieces, "merges": merges, "special": special})
 }
 

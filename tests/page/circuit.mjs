@@ -113,7 +113,7 @@ async function useCircuit({ page: path, tokens, source }) {
   await key("Enter");
   await until(`Math.abs(document.getElementById("input-loss").dataset.loss - ${plain}) < 1e-6 && document.getElementById("changes").hidden`, `${path}: Enter restores it`);
   await press("#find-paths");
-  await until(`!document.getElementById("find-paths").disabled && document.querySelectorAll("#circuit-drawing .path").length > 0`, `${path}: paths on the input`);
+  await until(`document.getElementById("find-paths").ariaDisabled === "false" && document.querySelectorAll("#circuit-drawing .path").length > 0`, `${path}: paths on the input`);
   await value(`document.querySelector("#circuit-drawing .path").dispatchEvent(new MouseEvent("click", { bubbles: true }))`);
   await until(`document.getElementById("changes").textContent.includes("path from")`, `${path}: a click ablates a path`);
   const [{ hash }] = [await value(`new Promise((done) => setTimeout(() => done({ hash: location.hash }), 400))`)];

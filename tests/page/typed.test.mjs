@@ -28,6 +28,14 @@ test("words split at spaces and commas", () => {
   assert.deepEqual(ids(digits, "1x"), [null], "an unknown character makes the word unknown");
 });
 
+test("words of texts split at punctuation, and may be unknown", () => {
+  const texts = new Tokenizer({ kind: "words", tokens: ["<end>", "<unk>", "don", "'", "t", "été", "?!", "x_1"], pieces: ["<end>", "<unk>", "don", "'", "t", "été", "?!", "x_1"], special: [["<end>", 0], ["<unk>", 1]], unknown: "<unk>" });
+  assert.deepEqual(ids(texts, "don't, été?!<end>x_1 never"), [2, 3, 4, 1, 5, 6, 0, 7, 1]);
+  assert.equal(texts.join([0, 2, 3, 4]), "<end> don ' t");
+  assert.deepEqual(ids(texts, texts.join([2, 1, 6, 0])), [2, 1, 6, 0]);
+  assertOffsets(texts, "don't?!<end>");
+});
+
 test("integers are never split", () => {
   const integers = new Tokenizer({ kind: "integers", tokens: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "<end>"] });
   assert.deepEqual(ids(integers, "1 2 11"), [1, 2, null]);

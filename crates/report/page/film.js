@@ -37,7 +37,7 @@ function drawFilm() {
 /** Shows a frame of the film in all panels. */
 function showFrame(number) {
   const { sample, step } = frames[number];
-  update({ sample, ...(step === null ? {} : { step }) });
+  update({ sample, step });
 }
 
 /** Marks the current frame. */

@@ -18,37 +18,37 @@ impl Table<'_> {
     /// Reads the first row as column names or as data, and returns the index of the selected column.
     pub(super) fn read_first(
         &mut self,
-        first: TableRow,
+        (first, written): (&TableRow, &TableRow),
         below: &[&TableRow],
         width: usize,
         mut column: Option<usize>,
     ) -> Result<Option<usize>> {
         if let Some(selection) = self.chosen.selection.clone() {
-            return self.read_first_of_fields(first, below, (width, column), &selection);
+            return self.read_first_of_fields((first, written), below, (width, column), &selection);
         }
         let known = self.known_columns();
         let known = &known[..];
-        if self.has_header(&first, below, column) {
-            self.warn_of_header_width(&first, width);
-            self.warn_of_numbers(&first);
+        if self.has_header(first, below, column) {
+            self.warn_of_header_width(first, width);
+            self.warn_of_numbers(first);
             match self.chosen.column {
                 _ if first.1.iter().eq(known) => {}
                 Column::Name(ref name) if !name.is_empty() => {}
                 ref number @ Column::Number(_) => {
-                    column = Some(self.index_of(("data.column", number), Some(&first), usize::MAX)?);
+                    column = Some(self.index_of(("data.column", number), Some(first), usize::MAX)?);
                 }
                 Column::Name(_) if known.is_empty() => {}
-                Column::Name(_) => self.columns.order = Some(self.indices(&first, known)?),
+                Column::Name(_) => self.columns.order = Some(self.indices(first, known)?),
             }
             self.read_header(&first.1, below, column);
         } else {
             self.warn_of_no_names();
             if column.is_none() {
-                let all: Vec<&TableRow> = [&first].into_iter().chain(below.iter().copied()).collect();
+                let all: Vec<&TableRow> = [first].into_iter().chain(below.iter().copied()).collect();
                 self.warn_of_ids(None, &all);
             }
             self.reading.add(&first.1);
-            self.push(&first, column)?;
+            self.push(first, column)?;
         }
         Ok(column)
     }
@@ -100,19 +100,22 @@ impl Table<'_> {
     /// Reads the first row as column names or as data, and finds the selected columns.
     fn read_first_of_fields(
         &mut self,
-        first: TableRow,
+        (first, written): (&TableRow, &TableRow),
         below: &[&TableRow],
         (width, column): (usize, Option<usize>),
         selection: &FieldSelection,
     ) -> Result<Option<usize>> {
-        let has_header = self.has_header(&first, below, column);
+        let has_header = self.has_header(first, below, column);
         let width = if has_header { width.max(first.1.len()) } else { width };
-        let names = has_header.then_some(&first);
-        let skipped = usize::from(has_header && column.is_none() && header::has_index(&first.1, below));
+        let names = has_header.then_some(first);
+        let skipped = match has_header && column.is_none() {
+            true => header::index_columns(&first.1, below),
+            false => 0,
+        };
         // The columns of the first file, before the header of this one is read.
         let fields = selection.resolve(self, names, width, skipped)?;
         if has_header {
-            self.warn_of_numbers(&first);
+            self.warn_of_numbers(first);
             self.read_header(&first.1, below, column);
         } else {
             self.warn_of_no_names();
@@ -124,8 +127,8 @@ impl Table<'_> {
         // The selected fields do not contain the index.
         self.columns.skipped = 0;
         if !has_header {
-            self.reading.add(&first.1);
-            self.push_fields(&first, &fields)?;
+            self.reading.add(&written.1);
+            self.push_fields(written, &fields)?;
         }
         let column = fields.values.first().copied().filter(|_| fields.values.len() == 1);
         self.chosen.fields = Some(Arc::new(fields));
@@ -214,6 +217,7 @@ impl Table<'_> {
             self.reading.header = Some(self.columns.names.clone());
         }
         if let Some(((line, second), rows)) = below.split_first()
+            && column.is_none_or(|column| second.get(column).is_some_and(|value| !value.is_empty()))
             && header::may_be_names(second, rows, column)
         {
             let values = first_values(second);
@@ -230,12 +234,19 @@ impl Table<'_> {
         if let Some(order) = &self.columns.order {
             let names = order.iter().filter_map(|&index| names.get(index));
             self.reading.header = Some(names.map(str::to_string).collect());
-        } else if column.is_none() && header::has_index(names, below) {
-            self.columns.skipped = 1;
-            self.reading.guesses.push(
-                "column 1 is an unnamed index of the rows and is not read; name the column to read it"
-                    .to_string(),
-            );
+        } else if column.is_none() {
+            self.columns.skipped = header::index_columns(names, below);
+            let skipped = match self.columns.skipped {
+                0 => None,
+                1 => Some(
+                    "column 1 is an unnamed index of the rows and is not read; name the column to read it"
+                        .into(),
+                ),
+                count => Some(format!(
+                    "columns 1 to {count} are unnamed indices of the rows and are not read; name the columns to read them"
+                )),
+            };
+            self.reading.guesses.extend(skipped);
         }
         if column.is_none() && self.chosen.selection.is_none() && self.columns.order.is_none() {
             self.warn_of_ids(Some(names), below);

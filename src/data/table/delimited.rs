@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use csv::StringRecord;
+
 use super::header::{self, FirstLine};
 use super::no_data::{self, HeaderNames};
 use super::texts::TextSample;
@@ -16,14 +18,18 @@ use crate::numbers::counted;
 /// The minimum number of rows below a line of words that may be a header as written by R.
 const MIN_ROWS_OF_R: usize = 5;
 
-/// Iterates over the rows of delimited values.
+/// Iterates over the rows of delimited values. The spaces around values are kept if the values are texts.
 fn rows<'t>(
     (path, file): (&'t Path, usize),
     text: &'t str,
     delimiter: u8,
-    quotes: bool,
+    (quotes, are_texts): (bool, bool),
 ) -> impl Iterator<Item = Result<TableRow>> + 't {
-    delimiter::records_with(text, delimiter, quotes).map(move |record| {
+    let records: Box<dyn Iterator<Item = csv::Result<StringRecord>>> = match are_texts && delimiter != b' ' {
+        true => Box::new(delimiter::untrimmed(text, delimiter, quotes)),
+        false => Box::new(delimiter::records_with(text, delimiter, quotes)),
+    };
+    records.map(move |record| {
         let failed = |error| Error::file(path, format!("cannot be read as a table: {error}"));
         let values = record.map_err(failed)?;
         let number = values.position().map_or(1, |position| {
@@ -42,16 +48,19 @@ impl Table<'_> {
         self.refuse_other_formats(text)?;
         let delimiter = self.delimiter(text);
         self.reading.delimiter = Some(Delimiter::Of(delimiter).to_string());
-        let is_blank = |row: &Result<TableRow>| row.as_ref().is_ok_and(|(_, values)| values.is_empty());
+        let are_texts = self.config.reads_texts();
         let path = self.path().to_path_buf();
         let quotes = self.reads_quotes(text, delimiter)?;
-        let mut rows = rows((&path, self.files.current), text, delimiter, quotes).skip_while(is_blank);
-        let Some(mut first) = rows.next().transpose()? else { return Ok(()) };
+        let mut rows =
+            rows((&path, self.files.current), text, delimiter, (quotes, are_texts)).skip_while(is_blank);
+        let Some(written) = rows.next().transpose()? else { return Ok(()) };
+        // The names of a header are trimmed.
+        let mut first = (written.0, without_spaces(&written.1));
         let sample: Vec<Result<TableRow>> = rows.by_ref().take(delimiter::SAMPLE_LINES).collect();
         let below: Vec<&TableRow> = sample.iter().map_while(|row| row.as_ref().ok()).collect();
         let width = usual_width(&below).unwrap_or(first.1.len());
         self.check_beginning(text, delimiter, (&first, &below, width))?;
-        if delimiter != b' ' {
+        if delimiter != b' ' && !are_texts {
             self.warn_of_trimmed(text, delimiter);
         }
         self.name_row_names(&mut first, &below, width);
@@ -69,7 +78,7 @@ impl Table<'_> {
                 lists = Some(self.read_first_of_lists(&first, &below, list)?);
                 lists
             }
-            None => self.read_first(first.clone(), &below, width, column)?,
+            None => self.read_first((&first, &written), &below, width, column)?,
         };
         if self.reading.header.is_none() {
             self.refuse_quotes(text, &first, delimiter, column)?;
@@ -196,7 +205,7 @@ impl Table<'_> {
     /// certainly holds names, and false if only its length suggests it; `None` for other lines.
     fn lacks_name_of_row_names(&self, first: &TableRow, below: &[&TableRow], width: usize) -> Option<bool> {
         if first.1.len() + 1 != width
-            || !header::is_index(below)
+            || !header::is_index(below, 0)
             || self.config.header == Header::Given(false)
         {
             return None;
@@ -291,6 +300,18 @@ impl Table<'_> {
         }
         delimiter
     }
+}
+
+/// Returns a row without the spaces around its values.
+fn without_spaces(values: &StringRecord) -> StringRecord {
+    let mut trimmed: StringRecord = values.iter().map(str::trim).collect();
+    trimmed.set_position(values.position().cloned());
+    trimmed
+}
+
+/// Returns true if no value of a row contains more than spaces.
+fn is_blank(row: &Result<TableRow>) -> bool {
+    row.as_ref().is_ok_and(|(_, values)| values.iter().all(|value| value.trim().is_empty()))
 }
 
 /// Returns true for the line below the header of a Markdown table.

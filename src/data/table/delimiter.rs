@@ -67,10 +67,14 @@ pub(super) fn infer(text: &str, extension: &str) -> Inferred {
     Inferred { delimiter, rival, regularity: best.regularity }
 }
 
-/// Iterates over the records of a text, and keeps the spaces around values.
-pub(super) fn untrimmed(text: &str, delimiter: u8) -> impl Iterator<Item = csv::Result<StringRecord>> {
+/// Iterates over the records of a text, and keeps the spaces around values. Without `quotes`, quotes are part of the values.
+pub(super) fn untrimmed(
+    text: &str,
+    delimiter: u8,
+    quotes: bool,
+) -> impl Iterator<Item = csv::Result<StringRecord>> {
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true).delimiter(delimiter);
+    builder.has_headers(false).flexible(true).delimiter(delimiter).quoting(quotes);
     builder.from_reader(text.as_bytes()).into_records()
 }
 

@@ -255,7 +255,7 @@ impl Table<'_> {
     /// Adds the selected fields of a row.
     pub(super) fn push_fields(&mut self, (line, row): &TableRow, fields: &Fields) -> Result<()> {
         self.check_masks(*line, row)?;
-        let value = |index: usize| match row.get(index).filter(|value| !value.is_empty()) {
+        let value = |index: usize| match row.get(index).filter(|value| !value.trim().is_empty()) {
             Some(value) => Ok(value),
             None => Err(self.problem(
                 Some(*line),
@@ -274,7 +274,7 @@ impl Table<'_> {
                     return Err(self.problem(Some(*line), problem));
                 }
                 let text = row.get(fields.values[0]).unwrap_or_default();
-                if text.is_empty() {
+                if text.trim().is_empty() {
                     self.reading.gaps.empty += 1;
                 } else {
                     self.chosen.texts.push(TextSample::of_text(*line, text));

@@ -236,9 +236,20 @@ fn check_digits_of_dates(values: &[&str], shown: impl Fn(usize) -> String) -> Re
 fn iso(value: &str) -> Option<(i128, bool)> {
     let value = value.strip_suffix(" UTC").map_or(value.to_string(), |value| format!("{value}Z"));
     let with_offset = value.parse::<Timestamp>().ok();
-    with_offset
+    let found = with_offset
         .map(|moment| (moment.as_nanosecond(), true))
-        .or_else(|| Some((civil(value.parse().ok()?)?, false)))
+        .or_else(|| Some((civil(value.parse().ok()?)?, false)));
+    found.map(|(moment, has_offset)| (with_leap_second(&value, moment), has_offset))
+}
+
+/// Returns a moment that was parsed from `value`, after all others of its second if it is a leap second, which is read as
+/// the second before.
+fn with_leap_second(value: &str, moment: i128) -> i128 {
+    const SECOND: i128 = 1_000_000_000;
+    match value.split(':').nth(2).is_some_and(|seconds| seconds.starts_with("60")) {
+        true => moment - moment.rem_euclid(SECOND) + SECOND - 1,
+        false => moment,
+    }
 }
 
 /// Returns the nanoseconds of a date with a time, as if in UTC.
@@ -251,7 +262,8 @@ fn parsed(format: &str, value: &str) -> Option<i128> {
     let time = strtime::parse(format, value).ok()?;
     let midnight = || time.to_date().map(|date| date.to_datetime(jiff::civil::Time::midnight()));
     // The century of a year with two digits is unknown.
-    civil(time.to_datetime().or_else(|_| midnight()).ok().filter(|date| date.year() >= 1000)?)
+    let moment = civil(time.to_datetime().or_else(|_| midnight()).ok().filter(|date| date.year() >= 1000)?)?;
+    Some(with_leap_second(value, moment))
 }
 
 #[cfg(test)]
@@ -262,6 +274,8 @@ mod tests {
     fn dates_of_eight_digits_begin_with_the_year() {
         let ranks = |values: [&str; 3]| moments(&values, |index| values[index].into()).map(|it| it.ranks());
         assert_eq!(ranks(["20231231", "20240102", "20240102"]), Ok(vec![0, 1, 1]));
+        let leap = ["2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z", "2017-01-01T00:00:00Z"];
+        assert_eq!(ranks(leap), Ok(vec![1, 0, 2]), "a leap second follows the second before");
         assert_eq!(ranks(["12345678", "31122023", "99999999"]), Ok(vec![0, 1, 2]), "these are numbers");
         for (values, format) in [
             (["31122023", "02012024", "11012024"], "DDMMYYYY"),

@@ -122,7 +122,7 @@ fn by_counting(first: &StringRecord, below: &[&TableRow], column: Option<usize>)
         wide == below.len() && wide >= MIN_NUMERIC_ROWS && is_rare && !below.iter().any(|row| row.1 == *first)
     };
     match is_unnamed {
-        true => has_index(first, below).then_some(FirstLine::Names),
+        true => (index_columns(first, below) > 0).then_some(FirstLine::Names),
         false if are_words_below() => Some(FirstLine::ProbablyNames),
         false if column.is_none() && numbers.len() >= MIN_NUMBERS && is_unlike_rows() => {
             Some(FirstLine::Numbers)
@@ -284,28 +284,33 @@ pub(super) fn is_expected_to_recur(below: &[&TableRow], column: usize) -> bool {
     all >= MIN_ROWS && (once as f64) < MAX_UNIQUE * all as f64
 }
 
-/// Returns true if the first column has no name and is an index as written by pandas. The values of an index are
+/// Returns the number of first columns that have no names and are indices as written by pandas. The values of an index are
 /// unique, or count up and restart. Rows may have been shuffled, dropped or joined.
-pub(super) fn has_index(names: &StringRecord, below: &[&TableRow]) -> bool {
+pub(super) fn index_columns(names: &StringRecord, below: &[&TableRow]) -> usize {
     let is_unnamed = |name: &str| name.is_empty() || name.starts_with("Unnamed: ");
-    names.len() > 1 && names.get(0).is_some_and(is_unnamed) && (is_index(below) || counts_and_restarts(below))
+    let is_index = |&(column, name): &(usize, &str)| {
+        is_unnamed(name) && (is_index(below, column) || counts_and_restarts(below, column))
+    };
+    names.iter().enumerate().take_while(is_index).count().min(names.len().saturating_sub(1))
 }
 
-/// Returns true if the first column counts rows. The count may restart where another table was joined.
-fn counts_and_restarts(below: &[&TableRow]) -> bool {
-    let numbers = values(below, 0).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
+/// Returns true if a column counts rows. The count may restart where another table was joined.
+fn counts_and_restarts(below: &[&TableRow], column: usize) -> bool {
+    let numbers = values(below, column).map(|value| value.parse().ok()).collect::<Option<Vec<i64>>>();
     numbers.filter(|numbers| numbers.len() >= MIN_NUMERIC_ROWS).is_some_and(|numbers| {
         numbers.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == numbers[0])
             && numbers.windows(2).any(|pair| pair[1] == pair[0] + 1)
     })
 }
 
-/// Returns true if the first column can be an index of the rows: unique names or integers.
-pub(super) fn is_index(below: &[&TableRow]) -> bool {
+/// Returns true if a column can be an index of the rows: unique names or integers.
+pub(super) fn is_index(below: &[&TableRow], column: usize) -> bool {
     let mut seen = HashSet::new();
     let is_label = |value: &str| kind(value) == ValueKind::Word || value.parse::<i64>().is_ok();
     below.len() > 1
-        && below.iter().all(|row| row.1.get(0).is_some_and(|value| is_label(value) && seen.insert(value)))
+        && below
+            .iter()
+            .all(|row| row.1.get(column).is_some_and(|value| is_label(value) && seen.insert(value)))
 }
 
 /// A first column that does not belong to the sequences of the rows.

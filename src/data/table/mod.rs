@@ -345,7 +345,7 @@ impl<'a> Table<'a> {
             ));
         }
         if value.is_empty() {
-            let several = self.is_stream == Some(false) && self.numbered_column().is_none();
+            let several = self.is_stream == Some(false) && !self.chosen.column.is_set();
             let or_ignore = match several {
                 true if !self.config.columns.is_empty() => ", or remove its column from `data.columns`",
                 true => ", or leave its column out with `data.ignore_columns`",

@@ -316,7 +316,7 @@ impl Table<'_> {
     /// Warns about values in one column that differ only in surrounding spaces, which are trimmed.
     pub(super) fn warn_of_trimmed(&mut self, text: &str, delimiter: u8) {
         let mut forms: HashMap<(usize, String), String> = HashMap::new();
-        for record in delimiter::untrimmed(text, delimiter).take(delimiter::SAMPLE_LINES).flatten() {
+        for record in delimiter::untrimmed(text, delimiter, true).take(delimiter::SAMPLE_LINES).flatten() {
             for (column, value) in record.iter().enumerate() {
                 let trimmed = value.trim();
                 if kind(trimmed) != ValueKind::Word {

@@ -6,6 +6,7 @@ mod comments;
 mod enclosed;
 mod fields;
 mod first_lines;
+mod kept;
 mod numbered;
 mod outliers;
 mod refused;

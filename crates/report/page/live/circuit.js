@@ -66,9 +66,11 @@ function requestCircuitDrawing() {
 
 /** Searches the paths between the components with the largest effects on the input. */
 async function findPaths() {
-  if (!shownAnswer) return;
+  const button = at("find-paths");
+  if (!shownAnswer || button.ariaDisabled === "true") return;
   const { tokens, source } = shownAnswer, by = ablateBy, effects = circuitEffects;
-  at("find-paths").disabled = true;
+  // A disabled button would lose the focus.
+  button.ariaDisabled = "true";
   const effect = (component) => Math.abs((effects.losses.get(componentName(component)) ?? effects.loss) - effects.loss);
   const ends = allComponents.length <= MAX_SEARCHED ? allComponents : allComponents.toSorted((a, b) => effect(b) - effect(a)).slice(0, MAX_SEARCHED);
   const candidates = ends.flatMap((from) => ends.filter((to) => orderOf(from) < orderOf(to)).flatMap((to) => inputsOf(to).map((into) => ({ from, to, input: into }))));
@@ -83,7 +85,7 @@ async function findPaths() {
     }
     if (index % 10 === 0) at("circuit-reading").replaceChildren(`${index} of ${candidates.length} paths are ablated …`);
   }
-  at("find-paths").disabled = false;
+  button.ariaDisabled = "false";
   if (effects !== circuitEffects) return;
   const note = `${found.length} of ${candidates.length} paths change the loss by at least ${100 * MIN_PATH_EFFECT} % of the change when all components are ablated.`;
   foundPaths = { key: effects.key, paths: found, note };

@@ -95,8 +95,12 @@ function drawChanges() {
     });
     return element("li", {}, text, " ", button);
   }));
-  at("undo").disabled = undoStack.length === 0;
-  at("restore").disabled = list.length === 0;
+  for (const [id, count] of /** @type {[string, number][]} */ ([["undo", undoStack.length], ["restore", list.length]])) {
+    const hadFocus = document.activeElement === at(id);
+    at(id).disabled = count === 0;
+    // A disabled button cannot keep the focus.
+    if (hadFocus && count === 0) at("input-text").focus();
+  }
 }
 
 /**

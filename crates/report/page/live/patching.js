@@ -133,7 +133,10 @@ function exchangeToken() {
   const { tokens } = shownAnswer;
   const other = [...tokens.slice(position), ...tokens].find((id) => id !== tokens[position]) ?? (tokens[position] + 1) % live.config.vocab;
   const shown = keptSelection();
-  return replaceToken(position + input.first, other).then(() => showTyped(shown));
+  return replaceToken(position + input.first, other).then(() => {
+    showTyped(shown);
+    if (document.activeElement === document.body) at("patching").querySelector("summary").focus();
+  });
 }
 
 function startPatching() {

@@ -61,6 +61,9 @@ function notInVocabulary(symbols) {
   if (symbols.length === 0) return "";
   const named = symbols.slice(0, 5).map((symbol) => isolated(short(symbol, 20))).join(", ");
   const more = symbols.length > 5 ? ` and ${integer(symbols.length - 5)} more` : "";
+  if (holdsIds()) return `${named}${more} ${symbols.length === 1 ? "is not a token id" : "are not token ids"}; type numbers from 0 to ${integer(live.config.vocab - 1)}`;
+  const unclear = symbols.find((symbol) => live.tokenizer.ids.has(symbol));
+  if (unclear !== undefined) return `${isolated(short(unclear, 20))} is a symbol, or the beginning of another one; put each symbol in double quotes`;
   return `${named}${more} ${symbols.length === 1 ? "is" : "are"} not in the vocabulary; remove or replace the marked ${symbols.length === 1 ? "part" : "parts"}`;
 }
 
@@ -146,8 +149,9 @@ function replaceByField(event) {
   const problem = typed.length !== 1 ? "type one token" : typed[0].id === null ? "not in the vocabulary; type another token" : "";
   at("replacement").setCustomValidity(problem);
   if (problem) return at("replacement").reportValidity();
-  replaceToken(index, typed[0].id);
   at("replacement").value = "";
+  // The field is hidden until the model has read the input.
+  replaceToken(index, typed[0].id).then(() => document.activeElement === document.body && at("replacement").focus());
 }
 
 /** Shows the loss on the input, compared with the loss before the changes. */

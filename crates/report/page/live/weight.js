@@ -74,6 +74,8 @@ function term(number, digits = 2) {
   const text = fixed(number, digits);
   return text.startsWith("−") ? `(${text})` : text;
 }
+/** Formats a number from 0 to 1 with four decimals, or with two digits if it is smaller. */
+const shareText = (number) => (number > 0 && number < 5e-5 ? significant(Number(number.toPrecision(2))) : fixed(number, 4));
 /** Formats a factor with three digits. */
 const factor = (number) => (number >= 1e3 && number < 1e6 ? integer : significant)(Number(number.toPrecision(3)));
 
@@ -137,14 +139,14 @@ function softmaxStep(traced, key, cells) {
     element("thead", {}, element("tr", {}, ...["key", "position", "score", "exp(score − max)", "weight"].map((name) => element("th", { scope: "col" }, name)))),
     element("tbody", {}, ...rows.map(({ cell, index }) => element("tr", index === key ? { class: "chosen" } : {},
       element("th", { scope: "row" }, tokenElement(cell.text)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
-      element("td", {}, fixed(Math.exp(scores[index] - largestScore), 4)), element("td", {}, fixed(weights[index], 4)))))));
+      element("td", {}, shareText(Math.exp(scores[index] - largestScore))), element("td", {}, shareText(weights[index])))))));
   const parts = [rowBars(scores, weights, key, [first, end]), element("p", { class: "small" }, ...rivalInWords(traced, key, cells)), table(listed, "The keys with the highest scores"), ...rivalTable(traced, key, cells)];
   if (seen.length > listed.length) parts.push(element("details", {}, element("summary", { class: "small" }, `All ${seen.length} visible keys`), table(seen, "All visible keys")));
   return {
     step: "softmax", title: "Softmax", text: [isFrozen ? "The pattern of this head is frozen, so the weights below are the frozen ones and do not follow from these scores."
       : "Softmax turns the scores of all visible keys into weights that sum to 1. A score that is higher by 1 has a weight that is 2.7 times as large. The largest score is subtracted first, which changes no weight."],
-    formula: isFrozen ? `frozen weight = ${fixed(weights[key], 4)}` : isHidden ? "weight = exp(−∞) = 0"
-      : `weight = exp(${fixed(scores[key], 3)} − ${term(largestScore, 3)}) / ${fixed(total, 3)} = ${fixed(weights[key], 4)}`,
+    formula: isFrozen ? `frozen weight = ${shareText(weights[key])}` : isHidden ? "weight = exp(−∞) = 0"
+      : `weight = exp(${fixed(scores[key], 3)} − ${term(largestScore, 3)}) / ${fixed(total, 3)} = ${shareText(weights[key])}`,
     parts,
   };
 }
@@ -197,8 +199,8 @@ function outputSteps({ weight, value, context, output, stream, strength, weights
   /** @type {ReturnType<typeof weightSteps>} */
   const steps = [{
     step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
-    formula: `z = Σ weight × v;  this key: ${fixed(weight, 4)} × v`,
-    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${fixed(weight, 4)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
+    formula: `z = Σ weight × v;  this key: ${shareText(weight)} × v`,
+    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
   }];
   if (strength !== 1) {
     steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });

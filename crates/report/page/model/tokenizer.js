@@ -3,8 +3,8 @@
 /** The tokens of a run's vocabulary. */
 class Tokenizer {
   /**
-   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, edges?: number[], added?: string[][], answers?: {begin: number[], end: number | null}}} stored
-   * `merges` and `special` for byte pairs only; `edges` between the bins of numbers; `added` holds the tokens that the program adds before and after a text
+   * @param {{kind: string, tokens: string[], pieces: any, merges: any, special: any, unknown?: string, edges?: number[], added?: string[][], answers?: {begin: number[], end: number | null}}} stored
+   * `merges` for byte pairs only, and `special` for these and words, with the name of the `unknown` word; `edges` between the bins of numbers; `added` holds the tokens that the program adds before and after a text
    */
   constructor(stored) {
     this.tokens = stored.tokens;
@@ -17,7 +17,15 @@ class Tokenizer {
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
     // The special tokens between the texts of a table have names, such as <end>; all other tokens are characters.
     const names = this.kind === "characters" ? this.pieces.filter((piece) => Array.from(piece).length > 1) : [];
-    this.characters = new RegExp([...names.map((name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")), "."].join("|"), "gsu");
+    const alternatives = (all) => all.map((name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("|");
+    this.characters = new RegExp([...names.map((name) => alternatives([name])), "."].join("|"), "gsu");
+    if (this.kind === "words") {
+      // Words and punctuation as the regular expression \w+|[^\w\s]+ of Rust splits them, between special tokens.
+      const special = alternatives(stored.special.map(([name]) => name)) || "(?!)";
+      const letter = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";
+      this.splits = new RegExp(`${special}|(?:(?!${special})[${letter}])+|(?:(?!${special})[^${letter}\\p{White_Space}])+`, "gu");
+      this.unknown = this.ids.get(stored.unknown) ?? null;
+    }
     // The symbols that contain spaces, with their words.
     const hasSpace = (piece) => this.notation === "words" && /\p{White_Space}/u.test(piece);
     this.phrases = this.pieces.filter(hasSpace).map((piece) => ({ piece, words: words(piece) }));
@@ -45,6 +53,9 @@ class Tokenizer {
   encode(text) {
     if (this.pairs) return this.pairs.encode(text);
     if (this.kind === "characters") return pieces(text, this.characters, (part, start) => this.found(part, start));
+    if (this.kind === "words") {
+      return pieces(text, this.splits, (part, start) => ({ id: this.ids.get(part) ?? this.unknown, text: part, start, end: start + part.length }));
+    }
     const whole = this.encodeWords(text);
     if (!text.includes(",") || whole.every(({ id }) => id !== null) || this.hasUnclearComma(text)) return whole;
     // Commas separate tokens if the text cannot be read otherwise.

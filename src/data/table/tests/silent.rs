@@ -6,19 +6,19 @@ use crate::data::config::{Quotes, Tokens};
 /// Sets keys of a config.
 type Change = fn(DataConfig) -> DataConfig;
 
-fn column(name: &str) -> Column {
+pub(super) fn column(name: &str) -> Column {
     Column::Name(name.into())
 }
 
 /// Returns all sequences of a dataset as text, those for validation last.
-fn sequences(dataset: &Dataset) -> Vec<String> {
+pub(super) fn sequences(dataset: &Dataset) -> Vec<String> {
     let of = |set: &Sequences| {
         (0..set.len()).map(|row| dataset.vocabulary.decode(&set.sample(row).1)).collect::<Vec<_>>()
     };
     [of(&dataset.train), of(&dataset.valid)].concat()
 }
 
-fn guesses(dataset: &Dataset) -> String {
+pub(super) fn guesses(dataset: &Dataset) -> String {
     dataset.table.as_ref().unwrap().guesses.join("\n")
 }
 
