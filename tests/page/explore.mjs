@@ -306,15 +306,14 @@ async function exploreFilm() {
   const frames = await value(`Array.from(document.getElementById("film-strip").children, ({ dataset, textContent }) => ({ ...dataset, name: textContent }))`);
   check(frames.length > 2 && frames[0].name === "step 0" && frames.at(-1).name === "end", `steps of the film: ${frames.map(({ name }) => name)}`);
   same((await dataset("film-reading")).frame, String(frames.length - 1), "the film is at its end");
-  await key("End");
-  const lastStep = String(expected.end);
   for (const { frame, sample, name } of frames) {
     await press(`#film-strip > [data-frame="${frame}"]`);
     same((await dataset("reading")).sample, sample, `the explorer shows ${name}`);
     same(await value(`document.getElementById("film-step").value`), frame, `the slider is at ${name}`);
     same(await value(`document.getElementById("predictions").children.length`), expected.readings[expected.sample].inputs.length, `predictions at ${name}`);
   }
-  same((await dataset("loss-reading")).step, lastStep, "the end of the film is the last step of the curves");
+  const steps = lossSteps(expected.loss);
+  if (steps.length > 0) same((await dataset("loss-reading")).step, String(Math.max(...steps)), "the end of the film is the last step of the curves");
   const images = await value(`Array.from(document.querySelectorAll("#film-strip canvas"), (canvas) => canvas.toDataURL())`);
   const best = expected.summary.find(([name]) => name === "best step")?.[1];
   if (frames.at(-2).name === `step ${best}`) same(images.at(-2) === images.at(-1), true, "the map of the best step equals the map of the best weights");

@@ -35,6 +35,8 @@ async function computePatching() {
   if (!at("patching").open || !shownAnswer || isGenerating) return;
   const { tokens, source, input: { before } } = shownAnswer;
   const isReplaced = before !== null && before.length === tokens.length;
+  // A hidden button cannot keep the focus.
+  if (isReplaced && document.activeElement === at("exchange")) at("patching").querySelector("summary").focus();
   at("patching-start").hidden = isReplaced;
   at("patching-result").hidden = !isReplaced;
   at("patching-note").hidden = true;
@@ -133,10 +135,7 @@ function exchangeToken() {
   const { tokens } = shownAnswer;
   const other = [...tokens.slice(position), ...tokens].find((id) => id !== tokens[position]) ?? (tokens[position] + 1) % live.config.vocab;
   const shown = keptSelection();
-  return replaceToken(position + input.first, other).then(() => {
-    showTyped(shown);
-    if (document.activeElement === document.body) at("patching").querySelector("summary").focus();
-  });
+  return replaceToken(position + input.first, other).then(() => showTyped(shown));
 }
 
 function startPatching() {
