@@ -100,7 +100,7 @@ impl Explanation {
     }
 }
 
-/// Returns the neurons that gradients rank first whose ablation changes the mean quantity most, without contexts; `None` if the stage ends early.
+/// Returns the neurons with the largest effects of those that gradients rank first; `None` if the stage ends early.
 fn most_important<B: Backend>(
     bench: &Bench<B>,
     (samples, question): (&[Sample], &Question),

@@ -244,7 +244,8 @@ impl Table<'_> {
     /// Returns an error if a column of the row excludes targets.
     pub(super) fn check_masks(&self, line: Line, row: &StringRecord) -> Result<()> {
         let keeps_target = |(index, name): &(usize, String)| {
-            row.get(*index).is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value)))
+            row.get(*index)
+                .is_some_and(|value| targets::keeps_all(name, &serde_json::Value::from(value.trim())))
         };
         match self.columns.masks.iter().find(|mask| !keeps_target(mask)) {
             Some((_, name)) => Err(self.problem(Some(line), targets::refusal(name))),
