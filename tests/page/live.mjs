@@ -17,7 +17,6 @@ const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
 const address = pathToFileURL(resolve(report)).href;
 const { value, key, click } = page;
 
-/** Waits until an expression in the page is true and no answer is pending. */
 const slide = (id, number) => type(String(number), id);
 const chips = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), ({ dataset }) => Number(dataset.id))`);
 /** Returns the displayed next tokens with their probabilities, most likely first. */

@@ -81,7 +81,9 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   const digits = Math.abs(first).toFixed(2);
   const term = first < 0 && Number(digits) !== 0 ? `(−${digits})` : digits;
   check(formula.includes(`= ${term} + `), `${path}: the formula of the dot product begins with ${term}: ${formula}`);
-  check(asked.weight < 5e-5 || formula.includes(`= ${asked.weight.toFixed(4)}`), `${path}: the formula of the weight ends with ${asked.weight.toFixed(4)}`);
+  // Small weights have two digits.
+  const shownWeight = asked.weight > 0 && asked.weight < 5e-5 ? Number(asked.weight.toPrecision(2)).toExponential() : asked.weight.toFixed(4);
+  check(formula.includes(`= ${shownWeight}`), `${path}: the formula of the weight ends with ${shownWeight}`);
 
   await press("#weight-close");
   same(await value(`document.getElementById("weight").hidden`), true, "the panel closes");

@@ -85,8 +85,9 @@ impl Table<'_> {
                 let (name, lists) = (self.name_of_list(column), self.lists(row, column));
                 targets::check_others(&lists, &[&name])
                     .map_err(|problem| self.problem(Some(*line), problem))?;
-                self.seen.unread_lists.extend(targets::unread_lists(&lists, &[&name]));
-                let mask = targets::mask(&Value::Object(lists), Some(&name));
+                let lists = Value::Object(lists);
+                self.seen.unread_lists.extend(targets::unread_lists(&lists, Some(&name)));
+                let mask = targets::mask(&lists, Some(&name));
                 let before = self.ids.len();
                 self.push(&(*line, values), None)?;
                 self.count_targets(before, mask);

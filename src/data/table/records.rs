@@ -116,9 +116,8 @@ impl Table<'_> {
             return self.push_object(&json::Parsed { line: number, value, text }, &fields);
         }
         let mask = targets::mask(&value, self.chosen.column.name());
-        if let (Value::Object(members), Some(name)) = (&value, self.chosen.column.name()) {
-            self.seen.unread_lists.extend(targets::unread_lists(members, &[name]));
-        }
+        let unread = targets::unread_lists(&value, self.chosen.column.name());
+        self.seen.unread_lists.extend(unread);
         let values = json::values(value, self.chosen.column.name());
         let json::JsonValues { row, is_one, literals } =
             values.map_err(|problem| self.problem(Some(line), problem))?;
@@ -176,9 +175,7 @@ impl Table<'_> {
             && let Some(ids) = json::ids(value, names[0]).map_err(is_weighted)?
         {
             let mask = targets::mask(value, Some(names[0]));
-            self.seen
-                .unread_lists
-                .extend(value.as_object().iter().flat_map(|it| targets::unread_lists(it, &names)));
+            self.seen.unread_lists.extend(targets::unread_lists(value, Some(names[0])));
             return self.push_ids(line, ids, mask);
         }
         let row = json::fields(value, &names).map_err(|problem| self.problem(Some(line), problem))?;

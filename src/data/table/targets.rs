@@ -236,16 +236,17 @@ fn is_ignored(label: &Value) -> bool {
     label.as_i64() == Some(IGNORE_INDEX)
 }
 
-/// Returns the fields of an object, other than those that are `read`, with one value for each token of the field read
-/// first, except for those whose names are known.
-pub(super) fn unread_lists(members: &Map<String, Value>, read: &[&str]) -> BTreeSet<String> {
-    let tokens = read.first().and_then(|name| members.get(*name)).unwrap_or(&Value::Null);
+/// Returns the fields of an object, other than `name`, with one value for each token of the field `name`, except for those
+/// whose names are known.
+pub(super) fn unread_lists(value: &Value, name: Option<&str>) -> BTreeSet<String> {
+    let Some((members, read)) = value.as_object().zip(name) else { return BTreeSet::new() };
+    let tokens = members.get(read).unwrap_or(&Value::Null);
     let is_known = |name: &str| {
         let name = plain(name);
         is_mask(&name) || name == NEUTRAL_MASK || LABELS.contains(&&*name) || name == "position_ids"
     };
     let others = members.iter().filter(|(name, value)| {
-        !read.contains(&name.as_str()) && !is_known(name) && parallel(value, tokens).is_some()
+        name.as_str() != read && !is_known(name) && parallel(value, tokens).is_some()
     });
     others.map(|(name, _)| format!("`{}`", excerpt(name))).collect()
 }

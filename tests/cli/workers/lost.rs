@@ -19,6 +19,7 @@ fn runs_resume_bitwise_after_losing_workers() {
     let sets = ["training.steps=1500"];
     succeeds(train(dir.path(), 1, "uninterrupted", &sets));
     let run = dir.path().join("run");
+    // Every number of workers meets every kind of moment.
     for kill in 1..=12_u32 {
         kill_a_worker(dir.path(), &run, kill, &sets);
     }

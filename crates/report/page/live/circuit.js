@@ -104,7 +104,9 @@ function circuitOnDisplay() {
   const isAblated = (path) => input.paths.some((other) => isSamePath(other, path));
   // An ablated path stays on display.
   const others = input.paths.filter((path) => !shownPaths().some((other) => isSamePath(other, path)));
-  const paths = [...shownPaths(), ...others].map((path) => ({ stored: null, ablated: analysedPaths().find((other) => isSamePath(other, path))?.ablated, ...path, effect: effectOf(pathName(path)), isAblated: isAblated(path) }));
+  const known = analysedPaths();
+  const storedOf = (path) => known.find((other) => isSamePath(other, path))?.ablated ?? null;
+  const paths = [...shownPaths(), ...others].map((path) => ({ ...path, stored: storedOf(path), effect: effectOf(pathName(path)), isAblated: isAblated(path) }));
   const top = (all) => all.reduce((most, { effect }) => Math.max(most, Math.abs(effect ?? 0)), 1e-6);
   const tops = [top(components), top(paths)];
   return { components: components.map((found) => ({ ...found, top: tops[0] })), paths: paths.map((path) => ({ ...path, top: tops[1] })) };
@@ -153,7 +155,7 @@ function drawCircuitTables(components, paths) {
     [componentInWords(component), kinds.join(", "), effect === null ? "…" : fixed(loss + effect, 3), changed(effect), ...(analysis ? [changeOf(stored)] : [])])));
   at("path-table").hidden = paths.length === 0;
   at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", "change", ...onData], paths.map((path) =>
-    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.ablated)] : [])])));
+    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.stored)] : [])])));
 }
 
 /** Ablates or restores the component or path of an element of the drawing. */

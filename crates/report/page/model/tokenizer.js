@@ -17,11 +17,11 @@ class Tokenizer {
     this.ids = new Map(this.pieces.map((piece, id) => [piece, id]));
     // The special tokens between the texts of a table have names, such as <end>; all other tokens are characters.
     const names = this.kind === "characters" ? this.pieces.filter((piece) => Array.from(piece).length > 1) : [];
-    const alternatives = (all) => all.map((name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")).join("|");
-    this.characters = new RegExp([...names.map((name) => alternatives([name])), "."].join("|"), "gsu");
+    const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
+    this.characters = new RegExp([...names.map(escaped), "."].join("|"), "gsu");
     if (this.kind === "words") {
       // Words and punctuation as the regular expression \w+|[^\w\s]+ of Rust splits them, between special tokens.
-      const special = alternatives(stored.special.map(([name]) => name)) || "(?!)";
+      const special = stored.special.map(([name]) => escaped(name)).join("|") || "(?!)";
       const letter = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";
       this.splits = new RegExp(`${special}|(?:(?!${special})[${letter}])+|(?:(?!${special})[^${letter}\\p{White_Space}])+`, "gu");
       this.unknown = this.ids.get(stored.unknown) ?? null;
