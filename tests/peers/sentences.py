@@ -114,10 +114,17 @@ class Explanation:
         is_worse = found["worse"] is not None
         assert is_worse == (changes and self.is_better(component["ablated"])), found[0]
         assert (found["without"] is not None) == ("without" in component), found[0]
+        assert (found["only"] is not None) == ("without_kind" in component), found[0]
+        for text, value in zip((found["none"], found["only"]), component.get("without_kind", [])):
+            percent(text, self.share(value))
         if found["without"]:
             percent(found["without"], self.share(component["without"]))
-            assert cut_or(self.fields, abs(component["without"] - self.full) > 0.05 * abs(self.full - self.fields["baseline"])), \
-                f"not minimal: {found[0]}"
+            gain = abs(self.full - self.fields["baseline"])
+            is_needed = abs(component["without"] - self.full) > 0.05 * gain
+            if "without_kind" in component:
+                none, only = component["without_kind"]
+                is_needed = is_needed or abs(only - none) >= 0.01 * gain
+            assert cut_or(self.fields, is_needed), f"not minimal: {found[0]}"
         if head is not None:
             kinds = component["kinds"]
             assert found["behaviour"].count("attends") + found["behaviour"].count("copies") == len(kinds), found[0]
@@ -211,7 +218,9 @@ def cut_or(fields, condition):
 AFTER = (rf"(?P<verb>\S+) {{}}(?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)"
          rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
          rf"(?P<worse>, so it makes the model worse on these sequences)?"
-         rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?\.")
+         rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?"
+         rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
+         rf"(?P<only>{NUMBER} %) with it)?\.")
 END = r"(?:layer \d+ (?:cross-attention )?head \d+|the feed-forward layer of layer \d+)"
 FORMS = [
     (rf"(?P<count>{NUMBER}) of (?P<total>{NUMBER}) components? \((?P<heads>{NUMBER}) heads?, (?P<layers>{NUMBER}) "

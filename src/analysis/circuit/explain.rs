@@ -92,8 +92,9 @@ fn explained<B: Backend>(
     context: &ExplanationContext,
 ) -> Result<Explanation> {
     let scores = scores(bench, samples);
+    let repeated = context.repeated.map(|length| Repeated::new(bench, &scores, length));
     let found = match gain.no_circuit.is_none() {
-        true => Some(search(bench, &gain, context.certifies)?),
+        true => Some(search(bench, &gain, repeated.as_ref(), context.certifies)?),
         false => None,
     };
     let (weights, is_cut) = Weights::new(bench);
@@ -128,7 +129,7 @@ fn explained<B: Backend>(
         cut: (!circuit.cut.stages.is_empty()).then_some(circuit.cut),
         sentences: Vec::new(),
         random_effects: None,
-        repeated: context.repeated.map(|length| Repeated::new(bench, &scores, length)),
+        repeated,
         neurons: NeuronAnalysis::default(),
         views,
         heads: HeadAnalysis {
@@ -141,10 +142,16 @@ fn explained<B: Backend>(
     Ok(explanation)
 }
 
-/// Searches for the circuit.
-fn search<B: Backend>(bench: &Bench<B>, gain: &Gain, certifies: bool) -> Result<Found> {
+/// Searches for the circuit. On repeated tokens, it prefers the induction heads.
+fn search<B: Backend>(
+    bench: &Bench<B>,
+    gain: &Gain,
+    repeated: Option<&Repeated>,
+    certifies: bool,
+) -> Result<Found> {
     let (full, tolerance) = (gain.model, TOLERANCE * gain.size());
-    let mut found = bench.search(full, tolerance)?;
+    let preferred: Vec<Site> = repeated.map(Repeated::induction_heads).unwrap_or_default();
+    let mut found = bench.search(full, tolerance, &preferred)?;
     if certifies {
         found.pruned = bench.certify(found.pruned, full, tolerance)?;
         found.cut.extend(found.pruned.smaller_sets.is_none().then_some(ExplanationStage::Proof));
@@ -309,7 +316,7 @@ impl Circuit {
         bench: &Bench<B>,
         samples: &[Sample],
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
-        Found { alone, pruned, estimates, cut: mut stages }: Found,
+        Found { alone, pruned, of_kind, estimates, cut: mut stages }: Found,
     ) -> Result<Self> {
         let (full, size) = (gain.model, gain.size());
         let Pruned { kept, value, smaller_sets } = pruned;
@@ -322,7 +329,19 @@ impl Circuit {
             let (layer, cross, head, kinds) = identified(bench, samples, (weights, scores), alone.site);
             let (feed_forward, ablated) = (head.is_none(), alone.mean());
             let estimated = estimates.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
-            Some(Component { layer, head, cross, feed_forward, kinds, estimated, ablated, interval, without })
+            let without_kind = of_kind.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
+            Some(Component {
+                layer,
+                head,
+                cross,
+                feed_forward,
+                kinds,
+                estimated,
+                ablated,
+                interval,
+                without,
+                without_kind,
+            })
         };
         // The most important component comes first.
         let components: Vec<Component> = alone.iter().rev().filter_map(component).collect();

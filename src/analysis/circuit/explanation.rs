@@ -41,6 +41,10 @@ pub struct Component {
     /// the search ended before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<f64>,
+    /// The quantity of the circuit without all of its induction heads, and with only this one of them; `None` unless the
+    /// sequences repeat random tokens and this is an induction head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_kind: Option<[f64; 2]>,
 }
 
 /// A connection from one component to another.

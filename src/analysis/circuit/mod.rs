@@ -30,6 +30,7 @@
 //! | `sentences` | the result as sentences |
 
 mod bench;
+mod certify;
 mod eigenvalues;
 mod estimates;
 mod explain;
@@ -44,6 +45,7 @@ mod patching;
 mod paths;
 mod question;
 mod random;
+mod redundant;
 mod repeat;
 mod replaced;
 mod score_parts;

@@ -302,6 +302,7 @@ mod tests {
             ablated: 0.0,
             interval: None,
             without: None,
+            without_kind: None,
         };
         let all = [(0, Some(1)), (0, Some(4)), (0, None), (1, Some(2)), (1, None)].map(component);
         let ends: Vec<PathEnd> = all.iter().map(PathEnd::new).collect();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, mean};
 use super::kind::HeadKind;
+use super::pass::Site;
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, Sample, Score};
 use crate::data::seed::{Purpose, generator};
@@ -114,5 +115,11 @@ impl Repeated {
             second_copy: of(&is_second),
             heads,
         }
+    }
+
+    /// Returns the induction heads.
+    pub(super) fn induction_heads(&self) -> Vec<Site> {
+        let heads = self.heads.iter().filter(|it| it.kind == HeadKind::Induction);
+        heads.map(|it| Site::Head(it.layer, it.head)).collect()
     }
 }

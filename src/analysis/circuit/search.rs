@@ -2,16 +2,17 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Ablated, Bench, mean};
+use super::bench::{Ablated, Bench};
 use super::estimates::{estimates, local_estimates, rough_estimates};
 use super::pass::Site;
+use super::redundant::OfKind;
 use super::variants::BasePass;
 use super::watch::ExplanationStage;
-use crate::error::{Error, Result, ensure};
+use crate::Result;
 
 /// The maximum number of components that are ablated one by one. With more components, several are ablated together
 /// while the loss stays within the tolerance.
-const MAX_SINGLE_ABLATIONS: usize = 16;
+pub(super) const MAX_SINGLE_ABLATIONS: usize = 16;
 
 /// The number of components with the largest estimates that are ablated alone before the search, so that these effects are
 /// known if the search ends early.
@@ -42,6 +43,8 @@ pub(super) struct Found {
     /// quantity least comes first. Components may be missing if the search ended early.
     pub alone: Vec<Ablated>,
     pub pruned: Pruned,
+    /// The preferred components.
+    pub of_kind: Vec<OfKind>,
     /// The estimated change when each component alone is ablated; empty for a model with few components.
     pub estimates: Vec<(Site, f64)>,
     /// The stages that ended early.
@@ -64,7 +67,7 @@ fn in_order(mut estimates: Vec<(Site, f64)>, mut change: f64, tolerance: f64) ->
 impl<B: Backend> Bench<'_, B> {
     /// Ranks components by the quantity when each is ablated in addition to what `base` ablates. The component whose
     /// ablation changes the full model's quantity least comes first. Components are missing if the stage ends early.
-    fn rank(
+    pub fn rank(
         &self,
         base: &BasePass<B>,
         components: &[Site],
@@ -102,8 +105,9 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     /// Searches for a circuit. Of many components, most are ruled out by gradients before any is ablated together with
-    /// them.
-    pub fn search(&self, full: f64, tolerance: f64) -> Result<Found> {
+    /// them. The `preferred` components, which are of one kind, stay if they contribute while the others of them are
+    /// ablated.
+    pub fn search(&self, full: f64, tolerance: f64, preferred: &[Site]) -> Result<Found> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         let (base, stage) = (self.full_pass(), ExplanationStage::Components);
         if all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
@@ -111,29 +115,88 @@ impl<B: Backend> Bench<'_, B> {
             if ranked.len() < all.len() {
                 let kept = all.into_iter().map(|site| (site, None)).collect();
                 let pruned = Pruned { kept, value: full, smaller_sets: None };
-                return Ok(Found { alone: ranked, pruned, estimates: Vec::new(), cut: vec![stage] });
+                return Ok(Found {
+                    alone: ranked,
+                    pruned,
+                    of_kind: Vec::new(),
+                    estimates: Vec::new(),
+                    cut: vec![stage],
+                });
             }
             let (pruned, is_complete) = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
             let alone = self.ablated_alone(&pruned, ranked, full)?;
             let cut = if is_complete { Vec::new() } else { vec![stage] };
-            return Ok(Found { alone, pruned, estimates: Vec::new(), cut });
+            return Ok(Found { alone, pruned, of_kind: Vec::new(), estimates: Vec::new(), cut });
         }
         let mut estimates = estimates(self)?;
         estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
         let first: Vec<Site> = estimates.iter().take(FIRST_SINGLE_ABLATIONS).map(|(site, _)| *site).collect();
         let alone = self.rank(&base, &first, full, (stage, 0, all.len()))?;
-        let ablated = self.prune_by_estimates(estimates.clone(), (full, tolerance))?;
-        let remaining: Vec<Site> = all.iter().copied().filter(|site| !ablated.contains(site)).collect();
-        let progress = (stage, ablated.len(), all.len());
-        let ranked = self.rank(&base.with(&self.ablation(&ablated))?, &remaining, full, progress)?;
-        let (pruned, is_complete) = match ranked.len() == remaining.len() {
-            true => self.prune(ranked, ablated, (full, tolerance))?,
-            false => (self.pruned(&remaining, &ranked, self.ablated(&ablated)?), false),
-        };
+        let ablated = self.prune_by_estimates(estimates.clone(), (full, tolerance), preferred)?;
+        let (pruned, of_kind, is_complete) = self.prune_but(ablated, (full, tolerance), preferred)?;
         let mut cut: Vec<ExplanationStage> = (!is_complete).then_some(stage).into_iter().collect();
         let alone = self.ablated_alone(&pruned, alone, full)?;
         cut.extend((alone.len() < pruned.kept.len()).then_some(ExplanationStage::SingleAblations));
-        Ok(Found { alone, pruned, estimates, cut })
+        Ok(Found { alone, pruned, of_kind, estimates, cut })
+    }
+
+    /// Prunes the components that are not `ablated`, except those of the `preferred` ones that contribute. Returns false if
+    /// the search ended before.
+    fn prune_but(
+        &self,
+        ablated: Vec<Site>,
+        (full, tolerance): (f64, f64),
+        preferred: &[Site],
+    ) -> Result<(Pruned, Vec<OfKind>, bool)> {
+        let (pruned, is_complete) = self.prune_remaining(ablated, (full, tolerance), preferred)?;
+        if !is_complete || preferred.is_empty() {
+            return Ok((pruned, Vec::new(), is_complete));
+        }
+        let ablated: Vec<Site> = self.except(&pruned.kept);
+        let Some(of_kind) = self.contributing(preferred, &ablated, tolerance)? else {
+            return Ok((pruned, Vec::new(), false));
+        };
+        let spared: Vec<Site> = of_kind.iter().map(|(site, _)| *site).collect();
+        let (mut pruned, is_complete) = match spared.len() == preferred.len() {
+            true => (pruned, true),
+            false => self.prune_remaining(ablated, (full, tolerance), &spared)?,
+        };
+        let ablated = self.except(&pruned.kept);
+        let base = self.full_pass().with(&self.ablation(&ablated))?;
+        let progress = (ExplanationStage::Components, ablated.len(), self.replacements.len());
+        let ranked = self.rank(&base, &spared, full, progress)?;
+        let is_complete = is_complete && ranked.len() == spared.len();
+        for (site, without) in pruned.kept.iter_mut().filter(|(site, _)| spared.contains(site)) {
+            *without = ranked.iter().find(|it| it.site == *site).map(Ablated::mean);
+        }
+        Ok((pruned, of_kind, is_complete))
+    }
+
+    /// Returns the components outside a circuit.
+    fn except(&self, kept: &[(Site, Option<f64>)]) -> Vec<Site> {
+        let all = self.replacements.iter().map(|(site, _)| *site);
+        all.filter(|site| kept.iter().all(|(kept, _)| kept != site)).collect()
+    }
+
+    /// Prunes the components that are neither `ablated` nor `spared`. Returns false if the search ended before.
+    fn prune_remaining(
+        &self,
+        ablated: Vec<Site>,
+        (full, tolerance): (f64, f64),
+        spared: &[Site],
+    ) -> Result<(Pruned, bool)> {
+        let all = self.replacements.iter().map(|(site, _)| *site);
+        let remaining = all.filter(|site| !ablated.contains(site) && !spared.contains(site));
+        let remaining: Vec<Site> = remaining.collect();
+        let progress = (ExplanationStage::Components, ablated.len(), self.replacements.len());
+        let base = self.full_pass().with(&self.ablation(&ablated))?;
+        let ranked = self.rank(&base, &remaining, full, progress)?;
+        let (mut pruned, is_complete) = match ranked.len() == remaining.len() {
+            true => self.prune(ranked, ablated, (full, tolerance))?,
+            false => (self.pruned(&remaining, &ranked, self.ablated(&ablated)?), false),
+        };
+        pruned.kept.extend(spared.iter().map(|&site| (site, None)));
+        Ok((pruned, is_complete))
     }
 
     /// Ablates each component of a circuit alone, except those that are `known`. The component whose ablation changes the
@@ -151,67 +214,25 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     /// Returns the circuit of the `kept` components, of which some are `ranked`.
-    fn pruned(&self, kept: &[Site], ranked: &[Ablated], value: f64) -> Pruned {
+    pub fn pruned(&self, kept: &[Site], ranked: &[Ablated], value: f64) -> Pruned {
         let without = |site: &Site| ranked.iter().find(|it| it.site == *site).map(Ablated::mean);
         let kept = kept.iter().map(|site| (*site, without(site))).collect();
         Pruned { kept, value, smaller_sets: None }
     }
 
-    /// Returns the smallest circuit: evaluates all sets of components that are smaller than the `found` circuit, in the order
-    /// of their size, until one of a size stays within the tolerance. Of several, the closest to the full model counts.
-    ///
-    /// # Errors
-    /// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
-    pub fn certify(&self, found: Pruned, full: f64, tolerance: f64) -> Result<Pruned> {
-        let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
-        ensure(all.len() <= MAX_SINGLE_ABLATIONS, Error::Input, || {
-            format!(
-                "the model has {} components, and all smaller circuits can be evaluated only for up to \
-                 {MAX_SINGLE_ABLATIONS}; search without this proof",
-                all.len()
-            )
-        })?;
-        let members = |set: u32| {
-            all.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, site)| *site)
-        };
-        let (mut evaluated, base) = (0, self.full_pass());
-        for size in 0..found.kept.len() as u32 {
-            let sets: Vec<u32> = (0..1 << all.len()).filter(|set: &u32| set.count_ones() == size).collect();
-            let ablated = |set: &u32| members(!set & ((1 << all.len()) - 1)).collect::<Vec<_>>();
-            let variants: Vec<_> = sets.iter().map(|set| self.ablation(&ablated(set))).collect();
-            let values = self.values_of_variants(&base, &variants, |count| {
-                self.watch.report(ExplanationStage::Proof, evaluated + count, 1 << all.len());
-                !self.watch.ends(ExplanationStage::Proof)
-            })?;
-            let values: Vec<f64> = values.into_iter().flatten().map(|values| mean(&values)).collect();
-            if values.len() < sets.len() {
-                return Ok(found);
-            }
-            let near = sets.iter().zip(values).filter(|(_, value)| (value - full).abs() <= tolerance);
-            let closest = near.min_by(|a, b| (a.1 - full).abs().total_cmp(&(b.1 - full).abs()));
-            if let Some((set, value)) = closest {
-                let kept: Vec<Site> = members(*set).collect();
-                let progress = (ExplanationStage::Proof, evaluated, 1 << all.len());
-                let base = base.with(&self.ablation(&ablated(set)))?;
-                let ranked = self.rank(&base, &kept, full, progress)?;
-                let pruned = self.pruned(&kept, &ranked, value);
-                return Ok(Pruned { smaller_sets: Some(evaluated), ..pruned });
-            }
-            evaluated += sets.len();
-        }
-        Ok(Pruned { smaller_sets: Some(evaluated), ..found })
-    }
-
-    /// Returns components whose ablation together keeps the quantity within the tolerance of the full model's. Repeatedly
-    /// ablates as many of the components with the smallest estimates as possible, at first those of the full model.
+    /// Returns components, none of them `spared`, whose ablation together keeps the quantity within the tolerance of the full
+    /// model's. Repeatedly ablates as many of the components with the smallest estimates as possible, at first those of
+    /// the full model.
     fn prune_by_estimates(
         &self,
         mut estimates: Vec<(Site, f64)>,
         (full, tolerance): (f64, f64),
+        spared: &[Site],
     ) -> Result<Vec<Site>> {
         let (all, mut ablated, mut value) = (estimates.len(), Vec::<Site>::new(), full);
         while !self.watch.ends(ExplanationStage::Components) {
             let before = ablated.len();
+            estimates.retain(|(site, _)| !spared.contains(site));
             (ablated, value) = self.ablate_by((ablated, value), estimates, (full, tolerance))?;
             self.watch.report(ExplanationStage::Components, ablated.len(), all);
             if ablated.len() < before + MIN_PROGRESS || all - ablated.len() <= MAX_SINGLE_ABLATIONS {

@@ -144,14 +144,11 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &R
     sentences
 }
 
-fn describe_component(
-    explanation: &Explanation,
-    component: &Component,
-    scores: &[Vec<HeadScores>],
+/// States the effect of a component in the full model and in the circuit.
+fn describe_effect(
+    Component { ablated, interval, without, without_kind, .. }: &Component,
+    gain: &CircuitGain,
 ) -> String {
-    let Component { layer, head, cross, ablated, interval, without, .. } = component;
-    let gain = &explanation.gain;
-    let verb = gain.ablation.verb();
     let mut effect = effect(gain.quantity, gain.model, *ablated);
     if let Some([low, high]) =
         interval.map(|interval| interval.map(|change| signed(change, 2).replace('-', "−")))
@@ -163,7 +160,24 @@ fn describe_component(
     }
     let without = without.map(|without| percent(gain.share(without)));
     let without = without.map(|share| format!("; without it, the circuit recovers {share}"));
-    let effect = format!("{effect}{}.", without.unwrap_or_default());
+    let of_kind = without_kind.map(|values| values.map(|value| percent(gain.share(value))));
+    let of_kind = of_kind.map(|[none, with]| {
+        format!(
+            "; with the other induction heads ablated, it recovers {none} without this one and {with} with it"
+        )
+    });
+    format!("{effect}{}{}.", without.unwrap_or_default(), of_kind.unwrap_or_default())
+}
+
+fn describe_component(
+    explanation: &Explanation,
+    component: &Component,
+    scores: &[Vec<HeadScores>],
+) -> String {
+    let Component { layer, head, cross, .. } = component;
+    let gain = &explanation.gain;
+    let verb = gain.ablation.verb();
+    let effect = describe_effect(component, gain);
     let Some(head) = *head else {
         let verb = verb[..1].to_uppercase() + &verb[1..];
         return format!("{verb} the feed-forward layer of layer {layer} {effect}");

@@ -1,0 +1,86 @@
+//! Heads that replace each other: ablating one changes little, because the others do the same.
+
+use burn::tensor::backend::Backend;
+
+use super::bench::{Bench, mean};
+use super::gain::TOLERANCE;
+use super::pass::Site;
+use super::watch::ExplanationStage;
+use crate::Result;
+
+/// The minimum share of the gain that a head contributes while the others of its kind are ablated; a circuit of Wang et
+/// al. (2022, arXiv 2211.00593, section 4.2) contains only components with at least this effect.
+const MIN_SHARE: f64 = 0.01;
+
+/// A head, with the quantity when all heads of its kind are ablated, and when all but this one are.
+pub(super) type OfKind = (Site, [f64; 2]);
+
+impl<B: Backend> Bench<'_, B> {
+    /// Returns those of `heads` of a kind that contribute while the others are ablated, all in addition to the `ablated`
+    /// components. `None` if the search ended before.
+    pub fn contributing(
+        &self,
+        heads: &[Site],
+        ablated: &[Site],
+        tolerance: f64,
+    ) -> Result<Option<Vec<OfKind>>> {
+        let base = self.full_pass().with(&self.ablation(ablated))?;
+        let others = |head: &Site| heads.iter().copied().filter(|it| it != head).collect::<Vec<_>>();
+        let sets = std::iter::once(heads.to_vec()).chain(heads.iter().map(others));
+        let variants: Vec<_> = sets.map(|set| self.ablation(&set)).collect();
+        let stage = ExplanationStage::Components;
+        let values = self.values_of_variants(&base, &variants, |_| !self.watch.ends(stage))?;
+        let Some(values) = values.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let none = mean(&values[0]);
+        let with_head = heads.iter().zip(&values[1..]).map(|(&head, values)| (head, [none, mean(values)]));
+        let min_change = MIN_SHARE / TOLERANCE * tolerance;
+        Ok(Some(with_head.filter(|(_, [none, with])| (with - none).abs() >= min_change).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::analysis::Sample;
+    use crate::analysis::circuit::testing::noisy_model;
+    use crate::analysis::circuit::{Question, explainable};
+    use crate::model::{ModelConfig, Sizes};
+
+    type B = NdArray;
+
+    #[test]
+    fn preferred_heads_stay_if_they_contribute_without_the_others() {
+        let config = ModelConfig { d_model: 20, heads: 5, layers: 3, ..ModelConfig::default() };
+        let sizes = Sizes { vocab: 11, context: 8, source_context: None };
+        let model = noisy_model::<B>(&config, sizes, 0.2);
+        let samples = [Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6])];
+        let (model, question) = (explainable(&model).unwrap(), Question::default());
+        let bench = Bench::new(model, &samples, &question, &Default::default()).unwrap();
+        let heads = [Site::Head(0, 1), Site::Head(1, 4), Site::Head(2, 3)];
+        let outside = [Site::FeedForward(0), Site::Head(1, 0)];
+
+        let found = bench.contributing(&heads, &outside, 1e-9).unwrap().unwrap();
+        assert_eq!(found.len(), 3);
+        for (head, [none, with]) in found {
+            let others: Vec<Site> = heads.into_iter().filter(|it| *it != head).collect();
+            let expected =
+                [&heads[..], &others].map(|it| bench.ablated(&[&outside[..], it].concat()).unwrap());
+            assert!((none - expected[0]).abs() < 1e-5 && (with - expected[1]).abs() < 1e-5);
+        }
+        assert_eq!(bench.contributing(&heads, &outside, 1e9).unwrap().unwrap(), []);
+
+        // Within this tolerance, the search without preferences keeps none of them.
+        let full = bench.ablated(&[]).unwrap();
+        let kept = |preferred: &[Site]| {
+            let found = bench.search(full, 0.1, preferred).unwrap();
+            let is_preferred = |(site, _): &(Site, Option<f64>)| heads.contains(site);
+            (found.pruned.kept.into_iter().filter(is_preferred).collect::<Vec<_>>(), found.of_kind)
+        };
+        assert_eq!(kept(&[]).0, []);
+        let (kept, of_kind) = kept(&heads);
+        assert!(matches!(kept[..], [(Site::Head(1, 4), Some(_))]), "{kept:?}");
+        assert!(matches!(of_kind[..], [(Site::Head(1, 4), _)]), "{of_kind:?}");
+    }
+}
