@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::excerpt::{and_more, excerpt};
 use super::reading::{ArrayReading, TableReading, TextReading};
 use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
@@ -72,6 +73,24 @@ impl Dataset {
     pub fn guesses(&self) -> impl Iterator<Item = &String> {
         let of_table = self.table.iter().flat_map(|table| &table.guesses);
         of_table.chain(self.text.iter().flat_map(|text| &text.warnings))
+    }
+
+    /// Warns if the validation set, which was read from another file, shares groups of rows with the training set.
+    pub(super) fn warn_of_divided_groups(&mut self, valid: &Self) {
+        let (Some(table), Some(other)) = (&mut self.table, &valid.table) else { return };
+        let table = Arc::make_mut(table);
+        let (Some(groups), Some(others)) = (&table.groups, &other.groups) else { return };
+        let both = groups.intersection(others);
+        let count = both.clone().count();
+        if let Some(first) = both.min() {
+            table.guesses.push(format!(
+                "the group `{}`{} {} rows in both `data.path` and `data.valid_path`, so training and validation share it; \
+                 move all rows of a group to one file",
+                excerpt(first),
+                and_more(count - 1, "group"),
+                if count == 1 { "has" } else { "have" }
+            ));
+        }
     }
 
     /// Adds the warnings from reading another dataset that these warnings do not contain.

@@ -207,6 +207,7 @@ fn read_both(
     }
     let mut both = Dataset { valid: valid.valid.clone(), ..train };
     both.add_guesses(&valid);
+    both.warn_of_divided_groups(&valid);
     Ok(both)
 }
 

@@ -1,5 +1,6 @@
 //! The keys of `[data]` that have no effect because of the values of other keys.
 
+use super::vocabulary::Notation;
 use super::{
     ArrayFormat, DataConfig, Dataset, LongRows, RowSplit, Source, TableFormat, Task, Tokens, Vocabulary,
 };
@@ -34,6 +35,12 @@ impl DataConfig {
         }
     }
 
+    /// Returns true if a table holds texts, not integers or symbols.
+    fn holds_texts(&self, dataset: Option<&Dataset>) -> bool {
+        let has_texts = |dataset: &Dataset| dataset.vocabulary.notation() != Notation::Words;
+        self.reads_texts() || self.has_pairs() || dataset.is_some_and(has_texts)
+    }
+
     /// Returns the keys without effect. The `dataset` determines whether a table holds integers or symbols, and whether
     /// it holds one sequence per row or a single one.
     pub fn unused_keys(&self, dataset: Option<&Dataset>) -> UnusedKeys {
@@ -44,7 +51,6 @@ impl DataConfig {
         }
         let [is_drawn, is_text, is_table, is_array] =
             [Source::Sequences, Source::Text, Source::Table, Source::Array].map(|it| self.source() == it);
-        let is_sized = self.has_sized_vocabulary(dataset);
         let table = dataset.and_then(|dataset| dataset.table.as_ref());
         let is_csv = is_table && table.map_or(!self.is_json(), |table| table.format == TableFormat::Csv);
         let array = dataset.and_then(|dataset| dataset.array.as_ref());
@@ -53,10 +59,9 @@ impl DataConfig {
         let has_rows = (is_table || is_array) && are_rows == Some(true);
         let may_have_rows = (is_table || is_array) && are_rows != Some(false);
         let draws_rows = may_have_rows && self.split != RowSplit::Tail && self.valid_path.is_empty();
-        let readers_of_length = match is_array {
-            true => "texts, tasks and arrays of one dimension",
-            false => "texts, tasks and a `data.column` of a table",
-        };
+        let of_table_or_array =
+            if is_array { "arrays of one dimension" } else { "a `data.column` of a table" };
+        let readers_of_length = format!("texts, tasks and {of_table_or_array}");
         let keys_of_tasks = Task::ALL.iter().flat_map(|task| task.keys()).copied().collect::<Vec<_>>();
         unused
             .unless(is_drawn, &["task"], "runs without a `data.path`")
@@ -65,7 +70,7 @@ impl DataConfig {
             .unless(is_drawn, &keys_of_tasks, "tasks")
             .other_choices("data.task", self.task)
             .unless(
-                is_sized,
+                self.has_sized_vocabulary(dataset),
                 &["vocab"],
                 "tasks but `addition`, byte pair encoding, and tables and arrays of integers",
             )
@@ -81,6 +86,8 @@ impl DataConfig {
             .unless(is_text, &["cache", "documents"], "texts")
             .unless(is_raw, &["dtype"], "arrays without a header (.bin)")
             .unless(is_table, &KEYS_OF_TABLES, "tables")
+            .unless(!is_table || !self.holds_texts(dataset), &["values"], "tables of integers or symbols")
+            .unless(!is_table || may_have_rows, &["long_rows"], "tables with several sequences")
             .unless(
                 is_table && table.is_none_or(|table| table.has_sources),
                 &["loss_on"],

@@ -126,7 +126,7 @@ fn targets(scored: Scored, Dataset { train, valid, .. }: &Dataset) -> usize {
     }
 }
 
-/// Formats a file as an assignment to `data.path`.
+/// Formats a file, or a list of files as in a config, as an assignment to `data.path`.
 ///
 /// # Errors
 /// Returns an error if the path is not UTF-8.
@@ -134,5 +134,5 @@ pub fn as_key(file: &Path) -> Result<String> {
     let path = file.to_str().ok_or_else(|| {
         Error::Input(format!("--data {}: the path is not UTF-8; rename the file", file.display()))
     })?;
-    Ok(format!("data.path={}", toml::Value::from(path)))
+    Ok(format!("data.path={path}"))
 }

@@ -61,7 +61,8 @@ impl DataConfig {
             );
         }
         if self.order_by.is_set() && !self.group_by.is_set() && !self.column.is_set() {
-            let problem = "orders the rows of a group or of one column; set `data.group_by` or `data.column`";
+            let problem = "orders the rows of a group, or the values or texts of one column; set `data.group_by` or \
+                           `data.column`";
             return refused("data.order_by", &self.order_by, problem);
         }
         Ok(())

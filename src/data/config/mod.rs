@@ -137,7 +137,8 @@ pub struct DataConfig {
     pub ignore_columns: Vec<Column>,
     /// The column of a table whose rows with the same value form one sequence, such as a case or a session.
     pub group_by: Column,
-    /// The column by which the rows of a group are ordered: numbers, or timestamps. Empty: their order in the file.
+    /// The column that orders the rows of a group, the values of `data.column` or its texts: numbers, or timestamps. Empty:
+    /// their order in the file.
     pub order_by: Column,
     /// The column of a table with the sources of pairs; see `data.target_column`.
     pub source_column: Column,

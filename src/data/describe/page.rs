@@ -98,12 +98,8 @@ fn write_table(
     if table.files > 1 {
         line("files", &counted(table.files, "file"))?;
     }
-    if let Some(groups) = table.groups {
-        line("groups", &format_args!("{}, each of which is a sequence", counted(groups, "group")))?;
-    }
-    if table.left_out > 0 {
-        let left_out = counted(table.left_out, "sequence");
-        line("left out", &format_args!("{left_out} longer than `data.length`"))?;
+    if let Some(groups) = &table.groups {
+        line("groups", &format_args!("{}, each of which is a sequence", counted(groups.len(), "group")))?;
     }
     if table.comments > 0 {
         line("comments", &format_args!("{}, which are skipped", counted(table.comments, "line")))?;

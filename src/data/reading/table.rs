@@ -1,8 +1,9 @@
 //! A summary of how a table was read, to check before training.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use csv::StringRecord;
 
@@ -19,9 +20,9 @@ pub struct TableReading {
     pub delimiter: Option<String>,
     /// The number of files.
     pub files: usize,
-    /// The number of groups of rows, each of which is a sequence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub groups: Option<usize>,
+    /// The groups of rows, each of which is a sequence; serialized as their number.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number_of")]
+    pub groups: Option<HashSet<String>>,
     /// The number of sequences that are left out because they are longer than `data.length`.
     pub left_out: usize,
     /// The number of lines that are skipped as comments.
@@ -42,6 +43,10 @@ pub struct TableReading {
     /// Guesses, each with the key that overrides it.
     #[serde(skip)]
     pub(crate) guesses: Vec<String>,
+}
+
+fn number_of<S: Serializer>(groups: &Option<HashSet<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    groups.as_ref().map(HashSet::len).serialize(serializer)
 }
 
 /// The format of a table.

@@ -115,7 +115,7 @@ impl Table<'_> {
 
     /// Returns the numbers of the rows with these indices that `data.long_rows` keeps.
     fn kept(
-        &self,
+        &mut self,
         indices: &[usize],
         rows: &[(Line, Range<usize>)],
         values: &[f64],
@@ -276,6 +276,7 @@ impl Table<'_> {
                 (self.row_set(&train, vocabulary.end())?, self.row_set(&valid, vocabulary.end())?)
             }
         };
+        self.report_long();
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 }

@@ -275,10 +275,14 @@ impl Table<'_> {
                     return Err(self.problem(Some(*line), problem));
                 }
                 let text = row.get(fields.values[0]).unwrap_or_default();
-                if text.trim().is_empty() {
-                    self.reading.gaps.empty += 1;
-                } else {
-                    self.chosen.texts.push(TextSample::of_text(*line, text));
+                let order = fields.order.map(value).transpose()?;
+                match order {
+                    _ if text.trim().is_empty() => self.reading.gaps.empty += 1,
+                    None => self.chosen.texts.push(TextSample::of_text(*line, text)),
+                    Some(order) => {
+                        let row = StringRecord::from(vec![text]);
+                        self.chosen.groups.add(String::new(), Some(order.to_string()), (*line, row));
+                    }
                 }
                 Ok(())
             }

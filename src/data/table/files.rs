@@ -13,7 +13,7 @@ pub(super) struct Files {
 }
 
 /// A line of a table: the index of its file, and its number, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Line {
     pub file: usize,
     pub number: usize,

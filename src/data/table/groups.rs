@@ -8,7 +8,10 @@ use jiff::civil::{Date, DateTime};
 use jiff::{Timestamp, fmt::strtime};
 
 use super::fields::{FieldForm, Fields};
+use super::lists::are_lists;
+use super::texts::TextSample;
 use super::{Line, Table, TableRow};
+use crate::data::config::Values;
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::NumberFormat;
 use crate::error::{Error, Result};
@@ -58,15 +61,19 @@ impl Table<'_> {
     /// Adds the sequence of each group.
     pub(super) fn push_groups(&mut self) -> Result<()> {
         let Some(fields) = self.chosen.fields.clone() else { return Ok(()) };
-        let groups = std::mem::take(&mut self.chosen.groups).groups;
-        self.reading.groups = fields.group.map(|_| groups.len());
+        let Groups { indices, groups } = std::mem::take(&mut self.chosen.groups);
+        self.reading.groups = fields.group.map(|_| indices.into_keys().collect());
         let groups = match fields.order {
             Some(_) => self.ordered(groups, &fields)?,
             None => groups,
         };
         for group in groups {
             let line = group.first().map_or(self.line(1), |entry| entry.row.0);
-            if fields.form == FieldForm::Stream {
+            if fields.form == FieldForm::Texts {
+                let texts = group.iter().map(|entry| TextSample::of_text(entry.row.0, &entry.row.1[0]));
+                self.chosen.texts.extend(texts);
+            } else if fields.form == FieldForm::Stream {
+                self.refuse_ordered_lists(&group, &fields)?;
                 group.iter().try_for_each(|entry| self.push(&entry.row, Some(0)))?;
             } else {
                 let start = self.ids.len();
@@ -78,6 +85,22 @@ impl Table<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns an error if each ordered cell holds a sequence of integers.
+    fn refuse_ordered_lists(&self, group: &[GroupEntry], fields: &Fields) -> Result<()> {
+        let cells = || group.iter().filter_map(|entry| entry.row.1.get(0));
+        let is_possible = self.config.values != Values::Symbols && self.config.bins == 0;
+        if !is_possible || !are_lists(cells) {
+            return Ok(());
+        }
+        let column = self.column_shown(fields.values[0]);
+        let problem = format!(
+            "orders single values, but each cell of {column}, such as `{}`, is a sequence of integers; sort the rows of the \
+             file and omit it, or set `data.values` = \"symbols\" to make each cell a token",
+            excerpt(cells().next().unwrap_or_default())
+        );
+        Err(Error::key("data.order_by", self.column_shown(fields.order.unwrap_or_default()), problem))
     }
 
     /// Joins the rows from the id `start` on into one.

@@ -189,6 +189,18 @@ fn extraction(members: &Map<String, Value>, path: &Path) -> Option<String> {
         return Some(remedy.to_string());
     }
     let lists = members.iter().filter_map(|(name, value)| Some((name, value.as_array()?)));
+    let is_column =
+        |(_, list): (&String, &Vec<Value>)| !list.iter().any(|it| it.is_object() || it.is_array());
+    let mut lengths: Vec<usize> = lists.clone().map(|(_, list)| list.len()).collect();
+    lengths.dedup();
+    if !is_list(&"input_ids")
+        && lengths.len() == 1
+        && lists.clone().count() > 1
+        && lists.clone().all(is_column)
+    {
+        let remedy = "write its columns with pandas to a .jsonl file with orient=\"records\", lines=True";
+        return Some(remedy.to_string());
+    }
     // The ids of a tokenizer's output are next to masks of the same length.
     let rank = |(name, list): &(&String, &Vec<Value>)| {
         (*name == "input_ids", list.first().is_some_and(Value::is_object), list.len())
@@ -300,8 +312,8 @@ fn advice_for_object(members: &Map<String, Value>) -> String {
     format!("is an object with the fields {names}; set `data.column` to the field to read{prepared}")
 }
 
-/// Returns the named fields of an object as a row.
-pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, String> {
+/// Returns the named fields of an object as a row. `remedy` is for a field with an array.
+pub(super) fn fields(value: &Value, names: &[&str], remedy: &str) -> Result<StringRecord, String> {
     let Value::Object(members) = value else {
         return Err("is not an object with fields to select; write an object with these fields".into());
     };
@@ -312,8 +324,7 @@ pub(super) fn fields(value: &Value, names: &[&str]) -> Result<StringRecord, Stri
         })?;
         match value {
             Value::Array(_) => Err(format!(
-                "has an array in `{}`, but each field is one value here; write a record for each value, or select only this \
-                 field with `data.column`",
+                "has an array in `{}`, but each field is one value here; {remedy}",
                 excerpt(name)
             )),
             value => text(value),

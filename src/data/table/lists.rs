@@ -20,6 +20,13 @@ fn integers(cell: &str) -> Option<StringRecord> {
     (!words.is_empty() && words.iter().all(is_integer)).then(|| words.into_iter().collect())
 }
 
+/// Returns true if each cell holds a sequence of integers, and some are not single integers.
+pub(super) fn are_lists<'a, I: Iterator<Item = &'a str>>(cells: impl Fn() -> I) -> bool {
+    let lengths: Option<Vec<usize>> = cells().map(|cell| Some(integers(cell)?.len())).collect();
+    let has_brackets = || cells().any(|cell| cell.starts_with('['));
+    lengths.is_some_and(|lengths| lengths.iter().any(|&length| length > 1) || has_brackets())
+}
+
 impl Table<'_> {
     /// Returns the selected column if each of its cells holds a sequence of integers.
     pub(super) fn column_of_lists(&self, below: &[&TableRow], column: Option<usize>) -> Option<usize> {
@@ -27,11 +34,7 @@ impl Table<'_> {
             self.chosen.selection.is_none() && self.config.values != Values::Symbols && self.config.bins == 0;
         let column = column.filter(|_| is_possible)?;
         let cells = || below.iter().filter_map(|row| row.1.get(column)).filter(|cell| !cell.is_empty());
-        let lengths: Option<Vec<usize>> = cells().map(|cell| Some(integers(cell)?.len())).collect();
-        let has_brackets = || cells().any(|cell| cell.starts_with('['));
-        let are_lists =
-            lengths.is_some_and(|lengths| lengths.iter().any(|&length| length > 1) || has_brackets());
-        are_lists.then_some(column)
+        are_lists(cells).then_some(column)
     }
 
     /// Reads the first row as column names, or as a row with a list in this column, and returns the column.

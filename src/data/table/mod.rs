@@ -202,6 +202,8 @@ struct Seen {
     literals: HashMap<(&'static str, String), bool>,
     /// The line in which each id occurs first, if ids are assigned in this order.
     first_lines: Vec<Line>,
+    /// The lines with sequences longer than `data.length`, if these are cut or left out.
+    long: BTreeSet<Line>,
     /// The fields of conversations that are not read.
     unread: BTreeSet<String>,
     /// The fields that are not read, but have one value for each token.
@@ -345,7 +347,9 @@ impl<'a> Table<'a> {
             ));
         }
         if value.is_empty() {
-            let several = self.is_stream == Some(false) && !self.chosen.column.is_set();
+            // The values of JSON arrays do not have columns.
+            let has_columns = !self.is_json() || self.chosen.fields.is_some();
+            let several = self.is_stream == Some(false) && !self.chosen.column.is_set() && has_columns;
             let or_ignore = match several {
                 true if !self.config.columns.is_empty() => ", or remove its column from `data.columns`",
                 true => ", or leave its column out with `data.ignore_columns`",

@@ -14,6 +14,10 @@ use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::Result;
 
+/// The remedy for sequences that `data.order_by` cannot order.
+const SORT_BY_HAND: &str =
+    "sort the records of the file and omit `data.order_by`, which orders texts and single values";
+
 impl Table<'_> {
     /// Reads JSON values, and warns if the first one may be a header.
     pub(super) fn read_json<'t>(
@@ -174,11 +178,19 @@ impl Table<'_> {
         if fields.form == FieldForm::Texts
             && let Some(ids) = json::ids(value, names[0]).map_err(is_weighted)?
         {
+            if fields.order.is_some() {
+                return Err(self.problem(Some(line), format!("has token ids; {SORT_BY_HAND}")));
+            }
             let mask = targets::mask(value, Some(names[0]));
             self.seen.unread_lists.extend(targets::unread_lists(value, Some(names[0])));
             return self.push_ids(line, ids, mask);
         }
-        let row = json::fields(value, &names).map_err(|problem| self.problem(Some(line), problem))?;
+        let remedy = match (self.config.column.is_set(), fields.group) {
+            (true, None) => SORT_BY_HAND,
+            (true, Some(_)) => "omit `data.group_by`, which joins single values",
+            (false, _) => "write a record for each value, or select only this field with `data.column`",
+        };
+        let row = json::fields(value, &names, remedy).map_err(|problem| self.problem(Some(line), problem))?;
         let literals = |indices: &[usize]| {
             let values = indices.iter().filter_map(|&index| value.get(names[index]));
             values.filter_map(json::Literal::of).collect::<Vec<_>>()

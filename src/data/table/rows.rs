@@ -101,18 +101,17 @@ impl<'a> Table<'a> {
         let vocabulary = vocabulary.with_columns(self.columns());
         let end = vocabulary.end().filter(|_| with_end);
         let sets = (self.row_set(&train, end)?, self.row_set(&valid, end)?);
+        self.report_long();
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
     /// Returns the set of the rows with these indices, each followed by the `end` token.
     pub(super) fn row_set(&mut self, indices: &[usize], end: Option<u32>) -> Result<Sequences> {
         let (mut set, mut uncounted) = (Rows::default(), Vec::new());
-        for (line, ids) in indices.iter().map(|&index| self.rows[index].clone()) {
+        for &index in indices {
+            let (line, ids) = self.rows[index].clone();
             let row: Vec<u32> = self.ids.iter(ids.clone()).chain(end).collect();
-            let Some(length) = self.limited(line, row.len())? else {
-                self.reading.left_out += 1;
-                continue;
-            };
+            let Some(length) = self.limited(line, row.len())? else { continue };
             match self.counted.get(ids).filter(|_| !self.counted.is_empty()) {
                 Some(counted) => {
                     let role = |&counts: &bool| if counts { Role::Unknown } else { Role::Padding };
@@ -131,6 +130,26 @@ impl<'a> Table<'a> {
             true => Err(self.all_left_out()),
             false => Ok(Sequences::rows(set)),
         }
+    }
+
+    /// Reports the sequences that are cut or left out because they are longer than `data.length`.
+    pub(super) fn report_long(&mut self) {
+        let lines = std::mem::take(&mut self.seen.long);
+        let Some(&first) = lines.first() else { return };
+        let (what, value) = match self.config.long_rows {
+            LongRows::Drop => {
+                self.reading.left_out = lines.len();
+                ("left out", "drop")
+            }
+            _ => ("cut", "cut"),
+        };
+        let [has, is] = if lines.len() == 1 { ["has", "is"] } else { ["have", "are"] };
+        self.reading.guesses.push(format!(
+            "{}{} {has} more than `data.length` = {} targets and {is} {what}, because of `data.long_rows` = \"{value}\"",
+            self.shown(first),
+            and_more(lines.len() - 1, "sequence"),
+            self.config.length
+        ));
     }
 
     /// Reports the lines of sequences that are left out because none of their targets counts.

@@ -8,6 +8,7 @@ mod fields;
 mod first_lines;
 mod kept;
 mod numbered;
+mod ordered;
 mod outliers;
 mod refused;
 mod silent;

@@ -162,6 +162,7 @@ impl Table<'_> {
         let rows = if self.chosen.as_pairs { Self::pair_rows } else { Self::text_rows };
         let mut set = |indices: &[usize]| rows(&mut self, &samples, indices, &vocabulary);
         let sets = (set(&train)?, set(&valid)?);
+        self.report_long();
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
@@ -202,10 +203,7 @@ impl Table<'_> {
         let mut uncounted = Vec::new();
         for &index in indices {
             let Encoded { ids, roles } = self.encoded(&samples[index], vocabulary)?;
-            let Some(length) = self.limited(samples[index].line, ids.len())? else {
-                self.reading.left_out += 1;
-                continue;
-            };
+            let Some(length) = self.limited(samples[index].line, ids.len())? else { continue };
             if !roles[1..length].contains(&Role::Unknown) {
                 uncounted.push(samples[index].line);
                 continue;
@@ -235,11 +233,8 @@ impl Table<'_> {
             let (source, answer) = (source?, [&end[..], &target?, &end].concat());
             // The first id of an answer is not a target.
             let source_length = self.limited(sample.line, source.len() + 1)?;
-            let Some((source_length, length)) = source_length.zip(self.limited(sample.line, answer.len())?)
-            else {
-                self.reading.left_out += 1;
-                continue;
-            };
+            let length = self.limited(sample.line, answer.len())?;
+            let Some((source_length, length)) = source_length.zip(length) else { continue };
             sources.push(&source[..source_length - 1]);
             answers.push_with_roles(&answer[..length], (1..length).map(|_| Role::Unknown));
         }
@@ -302,10 +297,15 @@ impl Table<'_> {
     ///
     /// # Errors
     /// Returns an error if a sequence is too long or has nothing to predict.
-    pub(super) fn limited(&self, line: Line, ids: usize) -> Result<Option<usize>> {
+    pub(super) fn limited(&mut self, line: Line, ids: usize) -> Result<Option<usize>> {
         let length = self.config.length;
+        if ids <= length.saturating_add(1) {
+            return Ok(Some(ids));
+        }
+        if matches!(self.config.long_rows, LongRows::Cut | LongRows::Drop) {
+            self.seen.long.insert(line);
+        }
         match self.config.long_rows {
-            _ if ids <= length.saturating_add(1) => Ok(Some(ids)),
             LongRows::Keep => Ok(Some(ids)),
             LongRows::Cut => Ok(Some(length + 1)),
             LongRows::Drop => Ok(None),
