@@ -9,10 +9,11 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { SCHEMES, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+import { rowsOf, savePanels } from "./panels.mjs";
 
 const [folder, expected] = process.argv.slice(3);
 const report = pathToFileURL(resolve(folder, "report.html")).href;
-const { runs, settings, sentences } = JSON.parse(readFileSync(expected, "utf8"));
+const { runs, settings, sentences, measure } = JSON.parse(readFileSync(expected, "utf8"));
 const { value, key } = page;
 const cells = (selector) => value(`Array.from(document.querySelectorAll(${JSON.stringify(selector)}), (cell) => cell.textContent)`);
 
@@ -53,6 +54,13 @@ async function exploreHeads() {
   }
 }
 
+async function exploreFiles() {
+  const files = await savePanels();
+  same(Object.keys(files).length, 3 * 5, "saved files");
+  const losses = rowsOf(files["comparison-lowest-losses.csv"].text).slice(1).map((row) => row.at(-1));
+  same(losses.join(), runs.map((run) => (measure === "above_floor" ? run.above_floor : run.best_valid_loss)).join(), "the losses in the CSV");
+}
+
 async function exploreStyles() {
   for (const scheme of Object.keys(SCHEMES)) {
     await emulate(scheme);
@@ -67,4 +75,4 @@ async function exploreStyles() {
   await screenshot("compare-phone");
 }
 
-await explore(report, [() => page.open(report), exploreSettings, exploreRuns, exploreCharts, exploreHeads, exploreStyles]);
+await explore(report, [() => page.open(report), exploreSettings, exploreRuns, exploreCharts, exploreHeads, exploreFiles, exploreStyles]);

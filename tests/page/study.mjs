@@ -9,6 +9,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { SCHEMES, check, choose, dataset, emulate, explore, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
+import { rowsOf, savePanels } from "./panels.mjs";
 
 const [folder] = process.argv.slice(3);
 const report = pathToFileURL(resolve(folder, "report.html")).href;
@@ -67,6 +68,15 @@ async function exploreLinks() {
   await page.open(report);
 }
 
+async function exploreFiles() {
+  const files = await savePanels();
+  same(Object.keys(files).length, 3 * 3, "saved files");
+  const csv = Object.entries(files).find(([name]) => name.endsWith("-table.csv"));
+  const [header, ...rows] = rowsOf(csv?.[1].text ?? "");
+  const losses = (rows, columns) => rows.map((row) => columns.map((column) => row[column]).join(" ")).sort().join();
+  same(losses(rows, ["trial", "loss"].map((name) => header.indexOf(name))), losses(trials, ["trial", "loss"]), "the losses in the CSV of the trials");
+}
+
 async function exploreStyles() {
   const backgrounds = {};
   for (const scheme of Object.keys(SCHEMES)) {
@@ -87,4 +97,4 @@ async function exploreStyles() {
   await screenshot("study-phone");
 }
 
-await explore(report, [() => page.open(report), exploreTable, exploreDots, exploreLinks, exploreStyles]);
+await explore(report, [() => page.open(report), exploreTable, exploreDots, exploreLinks, exploreFiles, exploreStyles]);

@@ -42,6 +42,7 @@ function parsed(text) {
 }
 
 const state = { chosen: 0, sort: null, x: "step", score: data.scores.some((score) => score.key === "zero_ablation") ? "zero_ablation" : data.scores[0].key };
+/** @type {[string[], () => void][]} */
 const views = [
   [["theme", "size", "chosen", "x"], drawCurves],
   [["theme", "size", "chosen"], drawEnds],
@@ -82,7 +83,8 @@ function drawCurves() {
   const xTitle = { step: "step", tokens: "tokens trained on", seconds: "training time (s)" }[state.x];
   at("curves-heading").replaceChildren(isAbove ? "Validation loss above the floor" : "Validation loss");
   drawChart(at("curves"), {
-    x: [0, end],
+    // Leave room for the last dots.
+    x: [0, end * 1.02],
     y: range,
     yTicks: isAbove ? logTicks(range) : undefined,
     title: isAbove ? "loss above the floor (nats per token)" : "loss (nats per token)",
@@ -157,6 +159,22 @@ function drawHeads() {
   at("heads").replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
+/** Returns a row for each point of the loss curves. */
+function curveRows() {
+  const rows = [["run", "setting", "step", "tokens", "seconds", "loss"]];
+  data.curves.forEach(({ step, tokens, seconds, loss }, i) => loss.forEach((value, at) => rows.push([runs[i].name, data.names[runs[i].setting], step[at], tokens[at], seconds[at], value])));
+  return rows;
+}
+
+/** @type {Panel[]} */
+const SAVED_PANELS = [
+  { ids: ["settings"], name: "settings", rows: () => valueRows(settingColumns, settings) },
+  { ids: ["curves-heading", "curves", "legend"], name: "losses", rows: curveRows },
+  { ids: ["legend", "ends"], name: "lowest-losses", rows: () => [["run", "setting", "loss"], ...runs.map((run) => [run.name, data.names[run.setting], lowestLoss(run)])] },
+  { ids: ["runs"], name: "runs", rows: () => valueRows(runColumns, runs) },
+  { ids: ["heads"], name: "heads", rows: () => tableRows("heads") },
+];
+
 function start() {
   at("title").append(`${runs.length} runs compared`);
   at("lead").append(keys.length > 0 ? `settings differ in ${keys.join(", ")}` : "runs differ only in the seed");
@@ -191,6 +209,7 @@ function start() {
     if (circle) update({ chosen: Number(circle.dataset.run) });
   });
   followTheme(() => draw(["theme"]));
+  startSave(SAVED_PANELS, "comparison");
 }
 
 start();

@@ -278,7 +278,7 @@ startHeads();
 startPair();
 startLines();
 startPredictions();
-startSave();
+startPanels();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));
 await startLive();

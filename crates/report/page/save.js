@@ -1,50 +1,22 @@
-// Saves each panel as SVG, PNG or CSV, in the light theme and without its controls. An SVG holds text, lines and the
-// pixels of maps as the browser laid them out, so that every program can read it.
+// Saves each panel of a page as SVG, PNG or CSV, in the light theme and without its controls. An SVG holds text, lines and
+// the pixels of maps as the browser laid them out, so that every program can read it.
+
+/**
+ * A panel that can be saved: the ids of its elements, its name in files, the rows of its CSV, and the elements that are
+ * drawn in their own way, by id, each at a position.
+ *
+ * @typedef {{ids: string[], name: string, rows: () => any[][], drawings?: Record<string, (x: number, y: number) => Element>}} Panel
+ */
 
 /** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
 const NOT_SAVED = ".controls, .switch, .save, .explain, .note, fieldset, textarea, #weight-open, #weight-close, #intervene, #generate, .spoken";
+
 /** The number of pixels of a PNG per CSS pixel, and the maximum width and height of a PNG. */
 const PNG_SCALE = 2;
 const MAX_PNG_SIDE = 8192;
 
-/** A pen with the methods of a canvas that `drawLabels` and `drawCell` use, which draws SVG. */
-class SvgPen {
-  transform = "";
-  saved = [];
-  font = "";
-  fillStyle = "";
-  strokeStyle = "";
-  lineWidth = 1;
-  textAlign = "left";
-  constructor(group) { this.group = group; }
-  save() { this.saved.push(this.transform); }
-  restore() { this.transform = this.saved.pop(); }
-  translate(x, y) { this.transform += `translate(${x} ${y})`; }
-  rotate(angle) { this.transform += `rotate(${angle * 180 / Math.PI})`; }
-  fillText(text, x, y) {
-    const [size, ...family] = this.font.split(" ");
-    const anchor = { left: "start", center: "middle", right: "end" }[this.textAlign];
-    // The middle of the letters, as on a canvas.
-    this.group.append(svgElement("text", { x, y: y + 0.36 * parseFloat(size), transform: this.transform, fill: this.fillStyle, "font-size": size, "font-family": family.join(" "), "text-anchor": anchor }, text));
-  }
-  strokeRect(x, y, width, height) {
-    this.group.append(svgElement("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth }));
-  }
-}
-
 const imageElement = (canvas, x, y, width, height) =>
   svgElement("image", { x, y, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated", href: canvas.toDataURL() });
-
-/** Draws the matrix view with its labels as text. */
-function matrixGroup(x, y) {
-  const group = svgElement("g", { transform: `translate(${x} ${y})` });
-  const { left, top, width, height } = layout;
-  group.append(imageElement(thumbnails.get(`${state.layer} ${state.head}`).querySelector("canvas"), left, top, width, height));
-  const pen = new SvgPen(group);
-  drawLabels(pen);
-  drawCell(pen);
-  return group;
-}
 
 /** Copies an SVG element of the page with the styles of the style sheet. */
 function styledCopy(svg, { left, top, width, height }) {
@@ -80,7 +52,7 @@ function textLines(node) {
 
 /** Returns the distance of the baseline of a font from the top of its lines, as a fraction of their height. */
 function baselineOf(style) {
-  const pen = at("bar").getContext("2d");
+  const pen = document.createElement("canvas").getContext("2d");
   pen.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
   const { fontBoundingBoxAscent: ascent, fontBoundingBoxDescent: descent } = pen.measureText("x");
   return ascent / (ascent + descent);
@@ -113,6 +85,7 @@ function appendBox(parts, style, { left: x, top: y, width, height }) {
 class Drawing {
   parts = [];
   bounds = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  constructor(drawings = {}) { this.drawings = drawings; }
 
   /** Extends the bounds by a rectangle. */
   extend({ left, top, right, bottom }) {
@@ -127,7 +100,8 @@ class Drawing {
     const rect = node.getBoundingClientRect();
     const { left, top, width, height } = rect;
     const count = this.parts.length;
-    if (node.id === "matrix") this.parts.push(matrixGroup(left, top));
+    const drawing = this.drawings[node.id];
+    if (drawing) this.parts.push(drawing(left, top));
     else if (node instanceof HTMLCanvasElement) this.parts.push(imageElement(node, left, top, width, height));
     else if (node instanceof SVGSVGElement) this.parts.push(styledCopy(node, rect));
     else appendBox(this.parts, getComputedStyle(node), rect);
@@ -163,7 +137,7 @@ function panelSvg(panel) {
     root.dataset.printed = "true";
     draw(["theme"]);
   }
-  const drawing = new Drawing();
+  const drawing = new Drawing(panel.drawings);
   try {
     for (const id of panel.ids) drawing.append(at(id));
   } finally {
@@ -179,7 +153,7 @@ function panelSvg(panel) {
   const [x, y] = [left - MARGIN_AROUND, top - MARGIN_AROUND].map(Math.floor);
   const [width, height] = [right + MARGIN_AROUND - x, bottom + MARGIN_AROUND - y].map(Math.ceil);
   const svg = svgElement("svg", { width, height, viewBox: `${x} ${y} ${width} ${height}` });
-  svg.append(svgElement("title", {}, `${data.run}: ${panel.name}`), svgElement("rect", { x, y, width, height, fill: "#ffffff" }), ...drawing.parts);
+  svg.append(svgElement("title", {}, `${document.title}: ${panel.name}`), svgElement("rect", { x, y, width, height, fill: "#ffffff" }), ...drawing.parts);
   return { text: new XMLSerializer().serializeToString(svg), width, height };
 }
 
@@ -208,134 +182,37 @@ function csv(rows) {
 /** Returns the rows of a table as displayed. */
 const tableRows = (id) => Array.from(at(id).rows, (row) => Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-")));
 
-/** Returns a row for each visible cell of the maps of these heads. */
-function weightRows(heads) {
-  const { queries, keys, weight } = maps();
-  const rows = [["layer", "head", "query", "key", "query_token", "key_token", "weight"]];
-  for (const { layer, head } of heads) {
-    queries.forEach((query, i) => keys.forEach((key, j) => {
-      const value = weight(layer, head, i, j);
-      if (value !== null) rows.push([layer, head, query.positions, key.positions, query.text, key.text, value]);
-    }));
-  }
-  return rows;
-}
-
-function predictionRows() {
-  const { inputs, targets, most_likely } = data.readings[state.sample];
-  return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
-    ...inputs.map((token, i) => [i, token, targets[i]?.text, targets[i]?.probability, most_likely[i]?.[0]?.token, most_likely[i]?.[0]?.probability])];
-}
-
-function lossRows() {
-  const names = ["training", "validation", "learning_rate"];
-  const curves = names.map((name) => new Map((data.loss[name] ?? []).map(({ step, value }) => [step, value])));
-  const steps = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((a, b) => a - b);
-  return [["step", ...names], ...steps.map((step) => [step, ...curves.map((curve) => curve.get(step))])];
-}
-
-function historyRows() {
-  const keys = historyScores.map(({ key }) => key);
-  return [["step", "layer", "head", ...keys],
-    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))];
-}
-
-function pairRows() {
-  const [one, two] = pairSides();
-  const rows = [["query", "key", "first", "second"]];
-  one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
-    const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
-    if (values.some((value) => value !== null)) rows.push([query.positions, key.positions, ...values]);
-  }));
-  return rows;
-}
-
-function filmRows() {
-  const rows = [["step", "query", "key", "weight"]];
-  for (const { sample, name } of frames) {
-    const { queries, keys, weight } = maps(sample);
-    queries.forEach((query, i) => keys.forEach((key, j) => {
-      const value = weight(state.layer, state.head, i, j);
-      if (value !== null) rows.push([name.replace(/^step |,/g, ""), query.positions, key.positions, value]);
-    }));
-  }
-  return rows;
-}
-
-/** Returns the steps of a weight's computation: the text of each, and its vectors. */
-function weightStepRows() {
-  const rows = [["step", "name", "values"]];
-  for (const step of at("weight-steps").children) {
-    const name = step.querySelector("h4")?.textContent ?? "";
-    for (const formula of step.querySelectorAll(".formula")) rows.push([step.dataset.step, name, formula.textContent]);
-    for (const row of step.querySelectorAll("tr")) rows.push([step.dataset.step, name, ...Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-"))]);
-  }
-  return rows;
-}
-
-/**
- * The panels that can be saved: the ids of their elements, their name in files, and the rows of their CSV.
- *
- * @type {{ids: string[], name: string, rows: () => any[][]}[]}
- */
-const SAVED_PANELS = [
-  { ids: ["stage"], name: "attention", rows: () => weightRows([state]) },
-  { ids: ["next"], name: "next-token", rows: () => [["id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [id, live.tokenizer.token(Number(id)), probability])] },
-  { ids: ["side"], name: "head", rows: () => [["score", "value", "chance"], ...data.scores.map((score) => [score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
-  { ids: ["weight"], name: "weight", rows: weightStepRows },
-  { ids: ["flow"], name: "residual-stream", rows: () => tableRows("flow-table") },
-  { ids: ["pair"], name: "comparison", rows: pairRows },
-  { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads) },
-  { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
-  { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
-  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
-  { ids: ["film-strip"], name: "replay", rows: filmRows },
-  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
-];
-
-/** Saves a panel as a file, without a request. */
-async function savePanel(panel, format) {
+/** Saves a panel of the page named `page` as a file, without a request. */
+async function savePanel(panel, page, format) {
   const blob = {
     svg: () => new Blob([panelSvg(panel).text], { type: "image/svg+xml" }),
     png: () => panelPng(panel),
     csv: () => new Blob([csv(panel.rows())], { type: "text/csv" }),
   }[format];
   const href = URL.createObjectURL(await blob());
-  const run = data.run.replace(/[^\p{L}\p{N}._-]+/gu, "-");
-  element("a", { href, download: `${run}-${panel.name}.${format}` }).click();
+  const name = `${page}-${panel.name}`.replace(/[^\p{L}\p{N}._-]+/gu, "-");
+  element("a", { href, download: `${name}.${format}` }).click();
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-/** Shows only the panel that the address names, such as `report.html?panel=attention`. */
-function showSinglePanel() {
-  const name = new URLSearchParams(location.search).get("panel");
-  const panel = SAVED_PANELS.find((panel) => panel.name === name);
-  if (!panel) return;
-  document.body.classList.add("single");
-  const shown = panel.ids.map(at);
-  if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
-  for (const part of shown) {
-    part.classList.add("panel");
-    if (part instanceof HTMLDetailsElement) part.open = true;
-    for (let around = part.parentElement; around; around = around.parentElement) around.classList.add("around");
-  }
-  if (name === "weight") update({ isOpen: true });
-}
-
-/** Adds the buttons to the end of each panel. */
-function startSave() {
-  for (const panel of SAVED_PANELS) {
-    const last = at(panel.ids.at(-1));
+/**
+ * Adds the buttons to the end of each panel.
+ *
+ * @param {Panel[]} panels
+ * @param {string} page the name of the page in files
+ */
+function startSave(panels, page) {
+  for (const panel of panels) {
+    const last = at(panel.ids.at(-1)).closest(".scroll") ?? at(panel.ids.at(-1));
     const name = panel.name.replaceAll("-", " ");
     const buttons = ["SVG", "PNG", "CSV"].map((format) => {
       const button = element("button", { type: "button", "aria-label": `Save ${name} as ${format}` }, format);
-      button.addEventListener("click", () => savePanel(panel, format.toLowerCase()));
+      button.addEventListener("click", () => savePanel(panel, page, format.toLowerCase()));
       return button;
     });
     const row = element("details", { class: "save small", "data-panel": panel.name }, element("summary", {}, "Save", element("span", { class: "spoken" }, ` ${name}`)), element("div", {}, ...buttons));
-    const isBox = last.matches("div:not(.tokens, #thumbnails, #film-strip, #prediction), aside, details");
+    const isBox = last.matches("div:not(.scroll, .tokens, #thumbnails, #film-strip, #prediction), aside, details");
     if (isBox) last.append(row);
     else last.after(row);
   }
-  showSinglePanel();
 }

@@ -34,6 +34,7 @@ const state = {
   y: floor === null ? "loss" : "above the floor",
 };
 
+/** @type {[string[], () => void][]} */
 const views = [
   [["theme", "size", "chosen"], drawCurves],
   [["theme", "size", "chosen", "x", "y"], drawDots],
@@ -152,6 +153,19 @@ function drawReading() {
   at("reading").replaceChildren(`trial ${String(trial.trial).padStart(3, "0")}: ${[...values, loss].join(" · ")}`);
 }
 
+/** Returns a row for each trial, with the values of the plotted columns. */
+function dotRows() {
+  const [x, y] = [columnOf(state.x), columnOf(state.y)];
+  return [["trial", x.name, y.name], ...trials.map((trial) => [trial.trial, x.of(trial), y.of(trial)])];
+}
+
+/** @type {Panel[]} */
+const SAVED_PANELS = [
+  { ids: ["curves-heading", "curves"], name: "losses", rows: () => [["trial", "tokens", "loss"], ...trials.flatMap(({ trial, curve }) => curve.map((point) => [trial, ...point]))] },
+  { ids: ["dots"], name: "trials", rows: dotRows },
+  { ids: ["trials"], name: "table", rows: () => valueRows(columns, trials) },
+];
+
 function start() {
   at("study").append(result.study);
   at("lead").append(`${trials.length} trial${trials.length === 1 ? "" : "s"}, ${keys.length} key${keys.length === 1 ? "" : "s"} searched`);
@@ -172,6 +186,7 @@ function start() {
     if (circle) update({ chosen: Number(circle.dataset.trial) });
   });
   followTheme(() => draw(["theme"]));
+  startSave(SAVED_PANELS, result.study);
 }
 
 start();

@@ -12,6 +12,9 @@ function cellText(column, value) {
   return column.digits === undefined ? significant(value) : fixed(value, column.digits);
 }
 
+/** Returns the values of columns as rows, below their names. */
+const valueRows = (columns, rows) => [columns.map(({ name }) => name), ...rows.map((row) => columns.map((column) => column.of(row)))];
+
 /** Returns rows sorted by a column: ascending, numbers come before text; missing values are last in both directions. */
 function sortedBy(rows, column, descending) {
   const missing = (value) => value === null || value === undefined;

@@ -125,23 +125,27 @@ let writtenSteps = 0;
 const hasAddress = location.protocol !== "about:";
 
 /**
- * Writes the state into the address, at most a few times per second, since browsers refuse more. Each step that can be
- * undone is an entry of the browser's history.
+ * Writes the state into the address, at most a few times per second, since browsers refuse more. The first state is
+ * written at once, so that Back returns to it from the first change.
  */
 function writeAddress() {
   if (!hasAddress) return;
-  writeTimer ??= setTimeout(() => {
-    writeTimer = null;
-    // A link must not restore a refused input.
-    if (isRefused) return;
-    const address = addressOf();
-    at("link").setAttribute("href", address);
-    const isStep = undoStack.length > writtenSteps;
-    writtenSteps = undoStack.length;
-    if (location.hash === address) return;
-    if (isStep) window.history.pushState(null, "", address);
-    else window.history.replaceState(null, "", address);
-  }, 300);
+  if (location.hash === "") writeNow();
+  else writeTimer ??= setTimeout(writeNow, 300);
+}
+
+/** Writes the state into the address. Each step that can be undone is an entry of the browser's history. */
+function writeNow() {
+  writeTimer = null;
+  // A link must not restore a refused input.
+  if (isRefused) return;
+  const address = addressOf();
+  at("link").setAttribute("href", address);
+  const isStep = undoStack.length > writtenSteps;
+  writtenSteps = undoStack.length;
+  if (location.hash === address) return;
+  if (isStep) window.history.pushState(null, "", address);
+  else window.history.replaceState(null, "", address);
 }
 
 /** Copies the address of the current state, and confirms it. */

@@ -115,11 +115,12 @@ fn color(setting: usize) -> RGBColor {
 
 const TEMPLATE: &str = include_str!("../../page/compare.html");
 /// The scripts of the page, in dependency order.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
     include_str!("../../page/table.js"),
+    include_str!("../../page/save.js"),
     include_str!("../../page/compare.js"),
 ];
 /// The approximate maximum number of points in a curve of the page.

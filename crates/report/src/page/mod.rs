@@ -84,7 +84,7 @@ pub struct LiveModel {
 const TEMPLATE: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/style.css");
 /// The scripts of the page in loading order: later scripts use earlier ones.
-const SCRIPTS: [&str; 34] = [
+const SCRIPTS: [&str; 35] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
@@ -118,6 +118,7 @@ const SCRIPTS: [&str; 34] = [
     include_str!("../../page/live/tour.js"),
     include_str!("../../page/live/start.js"),
     include_str!("../../page/save.js"),
+    include_str!("../../page/panels.js"),
     include_str!("../../page/page.js"),
 ];
 

@@ -123,11 +123,12 @@ pub fn pictures(study: &Study) -> Vec<Picture> {
 
 const TEMPLATE: &str = include_str!("../../page/study.html");
 /// The scripts of the page in loading order.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("../../page/data.js"),
     include_str!("../../page/color.js"),
     include_str!("../../page/chart.js"),
     include_str!("../../page/table.js"),
+    include_str!("../../page/save.js"),
     include_str!("../../page/study.js"),
 ];
 

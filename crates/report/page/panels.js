@@ -1,0 +1,160 @@
+// The panels of the page of a run that can be saved, or shown alone by the address.
+
+/** A pen with the methods of a canvas that `drawLabels` and `drawCell` use, which draws SVG. */
+class SvgPen {
+  transform = "";
+  saved = [];
+  font = "";
+  fillStyle = "";
+  strokeStyle = "";
+  lineWidth = 1;
+  textAlign = "left";
+  constructor(group) { this.group = group; }
+  save() { this.saved.push(this.transform); }
+  restore() { this.transform = this.saved.pop(); }
+  translate(x, y) { this.transform += `translate(${x} ${y})`; }
+  rotate(angle) { this.transform += `rotate(${angle * 180 / Math.PI})`; }
+  fillText(text, x, y) {
+    const [size, ...family] = this.font.split(" ");
+    const anchor = { left: "start", center: "middle", right: "end" }[this.textAlign];
+    // The middle of the letters, as on a canvas.
+    this.group.append(svgElement("text", { x, y: y + 0.36 * parseFloat(size), transform: this.transform, fill: this.fillStyle, "font-size": size, "font-family": family.join(" "), "text-anchor": anchor }, text));
+  }
+  strokeRect(x, y, width, height) {
+    this.group.append(svgElement("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth }));
+  }
+}
+
+/** Draws the matrix view with its labels as text. */
+function matrixGroup(x, y) {
+  const group = svgElement("g", { transform: `translate(${x} ${y})` });
+  const { left, top, width, height } = layout;
+  group.append(imageElement(thumbnails.get(`${state.layer} ${state.head}`).querySelector("canvas"), left, top, width, height));
+  const pen = new SvgPen(group);
+  drawLabels(pen);
+  drawCell(pen);
+  return group;
+}
+
+/** Returns a row for each visible cell of the maps of these heads, of all queries or of those at `only`. */
+function weightRows(heads, only = null) {
+  const { queries, keys, weight } = maps();
+  const rows = [["layer", "head", "query", "key", "query_token", "key_token", "weight"]];
+  for (const { layer, head } of heads) {
+    queries.forEach((query, i) => keys.forEach((key, j) => {
+      const value = weight(layer, head, i, j);
+      if (value !== null && (only === null || only.includes(i))) rows.push([layer, head, query.positions, key.positions, query.text, key.text, value]);
+    }));
+  }
+  return rows;
+}
+
+function predictionRows() {
+  const { inputs, targets, most_likely } = data.readings[state.sample];
+  return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
+    ...inputs.map((token, i) => [i, token, targets[i]?.text, targets[i]?.probability, most_likely[i]?.[0]?.token, most_likely[i]?.[0]?.probability])];
+}
+
+function lossRows() {
+  const names = ["training", "validation", "learning_rate"];
+  const curves = names.map((name) => new Map((data.loss[name] ?? []).map(({ step, value }) => [step, value])));
+  const steps = [...new Set(curves.flatMap((curve) => [...curve.keys()]))].sort((a, b) => a - b);
+  return [["step", ...names], ...steps.map((step) => [step, ...curves.map((curve) => curve.get(step))])];
+}
+
+function historyRows() {
+  const keys = historyScores.map(({ key }) => key);
+  return [["step", "layer", "head", ...keys],
+    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))];
+}
+
+function pairRows() {
+  const [one, two] = pairSides();
+  const rows = [["query", "key", "first", "second"]];
+  one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
+    const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
+    if (values.some((value) => value !== null)) rows.push([query.positions, key.positions, ...values]);
+  }));
+  return rows;
+}
+
+function filmRows() {
+  const rows = [["step", "query", "key", "weight"]];
+  for (const { sample, name } of frames) {
+    const { queries, keys, weight } = maps(sample);
+    queries.forEach((query, i) => keys.forEach((key, j) => {
+      const value = weight(state.layer, state.head, i, j);
+      if (value !== null) rows.push([name.replace(/^step |,/g, ""), query.positions, key.positions, value]);
+    }));
+  }
+  return rows;
+}
+
+/** Returns the steps of a weight's computation: the text of each, and its vectors. */
+function weightStepRows() {
+  const rows = [["step", "name", "values"]];
+  for (const step of at("weight-steps").children) {
+    const name = step.querySelector("h4")?.textContent ?? "";
+    for (const formula of step.querySelectorAll(".formula")) rows.push([step.dataset.step, name, formula.textContent]);
+    for (const row of step.querySelectorAll("tr")) rows.push([step.dataset.step, name, ...Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-"))]);
+  }
+  return rows;
+}
+
+/** Returns the components and paths, each with its effect on the input at hand. */
+function circuitRows() {
+  const { components, paths } = circuitOnDisplay();
+  const row = (from, input, to, { effect }) => [from, input, to, effect === null ? null : circuitEffects.loss + effect, effect];
+  return [["from", "input", "to", "loss_when_ablated", "change"],
+    ...components.map((found) => row(componentName(found.component), null, null, found)),
+    ...paths.map((path) => row(componentName(path.from), path.input, componentName(path.to), path))];
+}
+
+/** Returns the share that each restored component recovers, and each restored position of the residual stream. */
+function patchingRows() {
+  const { patched, stream, first } = patchingFound;
+  return [["component", "layers_before", "position", "recovered"],
+    ...allComponents.map((component, i) => [componentName(component), null, null, recoveredShare(patched[i])]),
+    ...stream.flatMap((row, depth) => row.map((value, i) => ["residual stream", depth, first + i, recoveredShare(value)]))];
+}
+
+/** @type {Panel[]} */
+const SAVED_PANELS = [
+  { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup } },
+  { ids: ["next"], name: "next-token", rows: () => [["id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [id, live.tokenizer.token(Number(id)), probability])] },
+  { ids: ["side"], name: "head", rows: () => [["score", "value", "chance"], ...data.scores.map((score) => [score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
+  { ids: ["weight"], name: "weight", rows: weightStepRows },
+  { ids: ["flow"], name: "residual-stream", rows: () => tableRows("flow-table") },
+  { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]) },
+  { ids: ["components"], name: "circuit", rows: circuitRows },
+  { ids: ["patching-result"], name: "patching", rows: patchingRows },
+  { ids: ["pair"], name: "comparison", rows: pairRows },
+  { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads) },
+  { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
+  { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
+  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
+  { ids: ["film-strip"], name: "replay", rows: filmRows },
+  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
+];
+
+/** Shows only the panel that the address names, such as `report.html?panel=attention`. */
+function showSinglePanel() {
+  const name = new URLSearchParams(location.search).get("panel");
+  const panel = SAVED_PANELS.find((panel) => panel.name === name);
+  if (!panel) return;
+  document.body.classList.add("single");
+  const shown = panel.ids.map(at);
+  if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
+  for (const part of shown) {
+    part.classList.add("panel");
+    if (part instanceof HTMLDetailsElement) part.open = true;
+    for (let around = part.parentElement; around; around = around.parentElement) around.classList.add("around");
+  }
+  if (name === "weight") update({ isOpen: true });
+}
+
+/** Adds the buttons, and shows the panel of the address. */
+function startPanels() {
+  startSave(SAVED_PANELS, data.run);
+  showSinglePanel();
+}
