@@ -39,12 +39,13 @@ struct Shape {
     steps: usize,
 }
 
-fn shapes() -> [Shape; 5] {
+fn shapes() -> [Shape; 6] {
     let model = ModelConfig::default();
     let one_layer =
         ModelConfig { architecture: Architecture::OneLayer, d_model: 64, heads: 8, ..model.clone() };
     let small = ModelConfig { d_model: 128, heads: 4, layers: 4, ..model.clone() };
     let medium = ModelConfig { d_model: 384, heads: 6, layers: 6, ..model };
+    let windowed = ModelConfig { window: Some(256), ..medium.clone() };
     let llama = ModelConfig {
         heads: 8,
         key_value_heads: 4,
@@ -61,6 +62,7 @@ fn shapes() -> [Shape; 5] {
         Shape { name: "medium", model: medium.clone(), vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "llama", model: llama, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "long", model: medium, vocab: 65, rows: 1, time: 4096, steps: 1 },
+        Shape { name: "windowed", model: windowed, vocab: 65, rows: 1, time: 4096, steps: 1 },
     ]
 }
 
@@ -71,7 +73,8 @@ fn operations(shape: &Shape) -> f64 {
     let sizes = Sizes { vocab: *vocab, context: *time, source_context: None };
     let embeddings =
         vocab * model.d_model + if model.position.ends_with_context() { time * model.d_model } else { 0 };
-    let attended = model.blocks() * model.heads * model.head_width() * time;
+    let keys = model.window.unwrap_or(*time).min(*time);
+    let attended = model.blocks() * model.heads * model.head_width() * keys;
     let per_token =
         6.0 * (model.parameters::<burn_flex::Flex>(sizes) - embeddings) as f64 + 12.0 * attended as f64;
     per_token * (rows * time) as f64

@@ -9,7 +9,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
 /// The keys, with their names in other programs and papers.
-const SYNONYMS: [(&str, &[&str]); 42] = [
+const SYNONYMS: [(&str, &[&str]); 44] = [
     ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
     ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
     ("run.from", &["init_from", "pretrained", "checkpoint", "from_pretrained"]),
@@ -18,10 +18,7 @@ const SYNONYMS: [(&str, &[&str]); 42] = [
         &["data", "file", "files", "dataset", "data_path", "data_dir", "train_file", "input", "corpus"],
     ),
     ("data.length", &["block_size", "context", "context_length", "context_size", "seq_len", "seq_length"]),
-    (
-        "data.length",
-        &["sequence_length", "max_len", "max_length", "max_seq_len", "n_ctx", "n_positions", "window"],
-    ),
+    ("data.length", &["sequence_length", "max_len", "max_length", "max_seq_len", "n_ctx", "n_positions"]),
     ("data.vocab", &["vocab_size", "vocabulary", "vocabulary_size", "n_vocab"]),
     ("data.documents", &["document_mask", "mask_documents", "separate_documents", "reset_position_ids"]),
     ("data.tokens", &["tokenizer", "tokenization", "tokeniser"]),
@@ -38,6 +35,8 @@ const SYNONYMS: [(&str, &[&str]); 42] = [
         "model.key_value_heads",
         &["n_kv_head", "n_kv_heads", "kv_heads", "num_key_value_heads", "num_kv_heads"],
     ),
+    ("model.window", &["sliding_window", "window_size", "attention_window", "local_attention"]),
+    ("model.layer_pattern", &["layer_types", "attention_types", "sliding_window_pattern"]),
     (
         "model.layers",
         &["n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth", "blocks", "n_blocks"],

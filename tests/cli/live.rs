@@ -45,6 +45,7 @@ const MODELS: [(&str, &[&str]); 10] = [
             "model.activation=relu",
             "model.heads=6",
             "model.d_head=4",
+            "model.window=4",
         ],
     ),
     (
@@ -72,6 +73,8 @@ const MODELS: [(&str, &[&str]); 10] = [
             "model.activation=relu2",
             "model.norm_kind=rms",
             "model.embedding_norm=true",
+            "model.window=3",
+            "model.layer_pattern=[\"local\", \"global\"]",
         ],
     ),
 ];

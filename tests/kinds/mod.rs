@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use causal_attention::model::{ModelConfig, NormPlacement};
+use causal_attention::model::{LayerSpan, ModelConfig, NormPlacement};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::{PositionScheme, RopeScaling};
 
@@ -15,10 +15,12 @@ const POSITIONS: [PositionScheme; 6] = {
 /// Returns decoder configs with the sizes of `base` that cover every pair of activation and position scheme, and every
 /// pair of values of any two keys. `base` has an even number of heads.
 pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
+    let spans = [LayerSpan::Local, LayerSpan::Global];
+    let span = spans[..base.layers.min(2)].to_vec();
     let kind = |i: usize| {
         // Selects the first or the second value of a key; the test below checks that all pairs occur.
         let second = |key: usize| {
-            let stride = [5, 7, 9, 11, 19, 21, 23, 25, 29, 31][key];
+            let stride = [5, 7, 9, 11, 19, 21, 23, 25, 29, 31, 33][key];
             (i * i * stride / 64 + i * stride / 16) % 2 == 1
         };
         let norm_kind = if second(0) { NormKind::Rms } else { NormKind::Layer };
@@ -32,6 +34,8 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
             bias: second(4),
             query_key_value_bias: [None, Some(true), Some(false)][i / 7 % 3],
             attention_output_bias: [None, Some(true), Some(false)][(i / 7 + i) % 3],
+            window: second(10).then_some(base.heads + 2),
+            layer_pattern: if second(10) { span.clone() } else { Vec::new() },
             norm: if second(5) { NormPlacement::Post } else { NormPlacement::Pre },
             rope_theta: if second(6) { 500.0 } else { 10_000.0 },
             rope_scaling: [RopeScaling::None, RopeScaling::Linear, RopeScaling::Llama3][i / 6 % 3],
@@ -67,12 +71,13 @@ fn every_pair_of_key_values_occurs() {
             format!("softcap {}", config.softcap),
             format!("tied {}", config.tie_embeddings),
             format!("d_inner {}", config.d_inner),
+            format!("window {:?}", config.window),
         ]
     };
     let values: Vec<_> = kinds.iter().map(values).collect();
     let untested = PositionScheme::ALL.into_iter().filter(|scheme| !POSITIONS.contains(scheme));
     assert_eq!(untested.collect::<Vec<_>>(), [PositionScheme::RandomSinusoidal]);
-    for (one, other) in (0..14).flat_map(|one| (0..one).map(move |other| (one, other))) {
+    for (one, other) in (0..15).flat_map(|one| (0..one).map(move |other| (one, other))) {
         let distinct = |key: usize| values.iter().map(|config| &config[key]).collect::<BTreeSet<_>>();
         let pairs = values.iter().map(|config| (&config[one], &config[other])).collect::<BTreeSet<_>>();
         let expected = distinct(one).len() * distinct(other).len();

@@ -9,9 +9,9 @@ import { test } from "node:test";
 const read = (name) => readFileSync(new URL(`../../crates/report/page/model/${name}.js`, import.meta.url), "utf8");
 // The page's files are plain scripts without exports; each uses the ones before it.
 const scripts = ["linear", "norm", "position", "component", "changes", "attention", "feed_forward", "model", "trace", "flow", "circuit", "patching"].map(read).join("\n");
-const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
+const { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, maskOf, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf } =
   new Function(`"use strict"; ${scripts}
-    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
+    return { RandomSinusoidalPosition, ACTIVATIONS, AlibiPosition, Cache, Changes, NO_MASK, FeedForward, Heads, CAUSAL_MASK, maskOf, LearnedPosition, Linear, Model, Norm, RelativePosition, RotaryPosition, SinusoidalPosition, Weights, bucket, half, softmaxOf };`)();
 
 const numbers = (...values) => Float64Array.from(values);
 /** Asserts that numbers agree to `digits` decimals. */
@@ -131,6 +131,15 @@ test("causal attention averages visible values by softmax weights", () => {
   const huge = numbers(1e4, 1e4, -1e4);
   softmaxOf(huge, 0, 3);
   close(huge, [0.5, 0.5, 0]);
+});
+
+test("a window hides farther keys in local layers", () => {
+  const config = { window: 2, layer_pattern: ["local", "global"] };
+  assert.deepEqual([0, 1, 2, 5].map((position) => maskOf(config, 2)(position, 9)), [[0, 1], [0, 2], [1, 3], [4, 6]]);
+  assert.deepEqual(maskOf(config, 1)(5, 9), [0, 6]);
+  assert.deepEqual(maskOf({ window: 2 }, 1)(5, 9), [4, 6]);
+  assert.deepEqual(maskOf({}, 0)(5, 9), [0, 6]);
+  close(attend({ sees: maskOf(config, 0) }).maps[1].slice(6), [0, 2 / 7, 5 / 7], 7);
 });
 
 test("heads can be scaled, ablated or frozen", () => {

@@ -136,6 +136,7 @@ impl Family {
             ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
             ("embedding_scale", model.embedding_scale != 1.0, "1"),
             ("softcap", model.softcap != 0.0, "0"),
+            ("window", (0..model.layers).any(|layer| model.window_of(layer).is_some()), "unset"),
         ];
         let all = [architecture].into_iter().chain(own).chain(of_all);
         all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
@@ -361,6 +362,8 @@ mod tests {
             layers: _,
             dropout: _,
             qk_norm: _,
+            window: _,
+            layer_pattern: _,
             position: _,
             rope_theta: _,
             rope_scaling: _,

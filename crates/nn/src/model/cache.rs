@@ -27,7 +27,9 @@ impl<B: Backend> ModelCache<B> {
 
     /// Clears the positions read, but keeps the source.
     pub fn clear(&mut self) {
-        self.layers.fill_with(KeyValueCache::default);
+        for layer in &mut self.layers {
+            *layer = KeyValueCache::with_window(layer.window());
+        }
     }
 }
 
@@ -38,7 +40,8 @@ impl<B: Backend> Model<B> {
     /// [`crate::Error::Shape`] if a source is missing, has the wrong shape, or is passed to a model without an encoder.
     pub fn start(&self, source: Option<Source<B>>) -> Result<ModelCache<B>> {
         let memories = self.project_memory(source, &mut NoHooks)?;
-        Ok(ModelCache { layers: vec![KeyValueCache::default(); self.layers()], memories })
+        let windows = (0..self.layers()).map(|layer| self.config().window_of(layer));
+        Ok(ModelCache { layers: windows.map(KeyValueCache::with_window).collect(), memories })
     }
 
     /// Reads the next tokens of each row, and returns the logits of the token after the last one.

@@ -30,6 +30,19 @@ choices! {
     }
 }
 
+choices! {
+    /// The keys that a layer sees: the elements of `layer_pattern`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum LayerSpan {
+        /// The keys within the window.
+        Local,
+        /// All keys.
+        Global,
+    }
+}
+
 /// The architecture of a model and its sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -54,6 +67,15 @@ pub struct ModelConfig {
     /// Applies an RMS norm to the query and key of each head of self-attention, as in Qwen3. It bounds the scores at
     /// high learning rates.
     pub qk_norm: bool,
+    /// Number of positions that a query of a local layer sees, including its own: a sliding window (Beltagy et al., 2020,
+    /// arXiv 2004.05150; as in Mistral). In an encoder-decoder, it applies to the self-attention of the decoder. By
+    /// default, a query sees all earlier positions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Which layers use the `window`, such as ["local", "local", "global"], repeated for all layers. Empty (the default):
+    /// all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub layer_pattern: Vec<LayerSpan>,
     /// Position scheme. The default, learned positions, is the simplest that works.
     pub position: PositionScheme,
     /// Base of the frequencies of rotary positions. The default of 10000 is from the paper; Llama 3 uses 500000 for
@@ -127,6 +149,8 @@ impl Default for ModelConfig {
             layers: 2,
             dropout: 0.0,
             qk_norm: false,
+            window: None,
+            layer_pattern: Vec::new(),
             position: PositionScheme::default(),
             rope_theta: 10_000.0,
             largest_position: 2048,
@@ -171,6 +195,7 @@ impl Section for ModelConfig {
             integer("layers", self.layers, 1, 1_024),
             integer("feed_forward", self.feed_forward, 1, 64),
             integer("d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
+            ("window", self.window.map(Into::into), Range::Integer(1, 1 << 20)),
             integer("largest_position", self.largest_position, 1, 1 << 20),
             integer("rope_original_context", self.rope_original_context, 1, 1 << 40),
             real("dropout", self.dropout, Range::FRACTION),
@@ -230,9 +255,31 @@ impl ModelConfig {
         self.check_ranges()?;
         self.attention().check()?;
         self.position.check(self.head_width())?;
+        self.check_pattern()?;
         let (low, high) = (self.rope_low_frequency_factor, self.rope_high_frequency_factor);
         let problem = format!("must be above `rope_low_frequency_factor` = {low}");
         Error::check(high > low, "rope_high_frequency_factor", high, problem)
+    }
+
+    /// Checks the pattern of local and global layers.
+    fn check_pattern(&self) -> Result<()> {
+        let names: Vec<String> = self.layer_pattern.iter().map(|span| format!("\"{span}\"")).collect();
+        let shown = format!("[{}]", names.join(", "));
+        let has_window = names.is_empty() || self.window.is_some();
+        Error::check(
+            has_window,
+            "layer_pattern",
+            &shown,
+            "needs `window`, the number of keys that local layers see",
+        )?;
+        let problem = format!("has {} elements, more than the {} layers", names.len(), self.layers);
+        Error::check(names.len() <= self.layers, "layer_pattern", &shown, problem)
+    }
+
+    /// Returns the number of positions that a query sees in the decoder's self-attention of a layer; `None` for all.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        let span = self.layer_pattern.get(layer % self.layer_pattern.len().max(1));
+        self.window.filter(|_| span != Some(&LayerSpan::Global))
     }
 
     /// Returns the number of blocks of all stacks together; the one-layer decoder counts as one.
@@ -278,9 +325,9 @@ impl ModelConfig {
 
     /// Returns the mask of a decoder's self-attention in a layer, given the document of each token if several documents
     /// are packed into a sequence. Training, inference and the memory estimate all take their masks from here.
-    pub fn mask<B: Backend>(&self, _layer: usize, documents: Option<Arc<[Vec<u32>]>>) -> Mask<B> {
+    pub fn mask<B: Backend>(&self, layer: usize, documents: Option<Arc<[Vec<u32>]>>) -> Mask<B> {
         // The padding of an answer is at its end, where the causal mask hides it from all tokens.
-        Mask { documents, ..Mask::causal() }
+        Mask { window: self.window_of(layer), documents, ..Mask::causal() }
     }
 
     /// Returns the frequencies of rotary positions.

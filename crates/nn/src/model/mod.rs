@@ -17,7 +17,7 @@ pub mod one_layer;
 mod residual;
 
 pub use cache::ModelCache;
-pub use config::{Architecture, ModelConfig, Sizes};
+pub use config::{Architecture, LayerSpan, ModelConfig, Sizes};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Source};
 pub use initialisation::Initialisation;

@@ -119,9 +119,9 @@ function weightSteps(traced, { kind, query, key }, cells) {
   const count = end - first;
   steps.push({
     step: "mask", title: "Mask", text: [kind === "decoder"
-      ? `A query sees its own token and earlier ones: ${count} of ${traced.scores.length} keys. The scores of the others are replaced by −∞.`
+      ? `A query sees its own token and ${live.config.window && first > 0 ? `the ${count - 1} before it` : "earlier ones"}: ${count} of ${traced.scores.length} keys. The scores of the others are replaced by −∞.`
       : `No key is hidden: the query sees all ${count} keys.`],
-    formula: isHidden ? `this key comes after the query: score ${fixed(score, 3)} → −∞` : `this key is visible: score ${fixed(score, 3)}`,
+    formula: isHidden ? `this key ${key < first ? "lies before the window" : "comes after the query"}: score ${fixed(score, 3)} → −∞` : `this key is visible: score ${fixed(score, 3)}`,
   }, softmaxStep(traced, key, cells), ...outputSteps(traced, key, cells));
   return steps;
 }

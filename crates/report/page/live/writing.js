@@ -4,7 +4,7 @@
  * Returns an answer of `time` tokens: `before` with the rows of the tokens that were read since. If all tokens were read
  * again, nothing of `before` remains but the encoder's maps.
  */
-function grownAnswer(before, { logits, weights, count }, time) {
+function grownAnswer(before, { logits, weights, count, visible }, time) {
   const start = time - count;
   const grown = (old, rows) => {
     const keys = rows.length / count, oldKeys = start > 0 ? old.length / start : 0;
@@ -18,7 +18,7 @@ function grownAnswer(before, { logits, weights, count }, time) {
   all.set(before.logits.subarray(0, start * vocab));
   all.set(logits, start * vocab);
   const maps = Object.entries(weights).map(([kind, layers]) => [kind, layers.map((heads, layer) => heads.map((rows, head) => (start > 0 ? grown(before.weights[kind][layer][head], rows) : rows)))]);
-  return { logits: all, weights: { ...before.weights, ...Object.fromEntries(maps) }, visible: Array.from({ length: time }, (_, query) => [0, query + 1]) };
+  return { logits: all, weights: { ...before.weights, ...Object.fromEntries(maps) }, visible };
 }
 
 /** Shows the text written so far in all panels, with the newest token selected. */

@@ -29,6 +29,12 @@ class Cache {
 const NO_MASK = (_position, keys) => [0, keys];
 const CAUSAL_MASK = (position, _keys) => [0, position + 1];
 
+/** Returns the mask of a decoder's layer: causal, with the window of a local layer. */
+function maskOf({ window, layer_pattern: pattern = [] }, layer) {
+  if (!window || pattern[layer % pattern.length] === "global") return CAUSAL_MASK;
+  return (position, _keys) => [Math.max(position + 1 - window, 0), position + 1];
+}
+
 /** The attention heads of one layer, with the user's changes applied. */
 class Heads {
   /**
@@ -73,9 +79,12 @@ class Heads {
       const [values, valueAt, valueStride] = inputs.value ? own(inputs.value) : [cache.values, shared, cache.width];
       for (let query = 0; query < time; query++) {
         const position = start + query;
-        const [first, end] = mask(position, keyTime);
+        const [visible, end] = mask(position, keyTime);
         const from = query * queryStride + queryAt;
-        if (!frozen?.row(position, end, row)) {
+        const isFrozen = frozen?.row(position, end, row);
+        // A frozen pattern replaces all weights, also those outside a window.
+        const first = isFrozen ? 0 : visible;
+        if (!isFrozen) {
           for (let key = first; key < end; key++) {
             const score = dot(queryRows, from, keys, key * keyStride + keyAt, width) * scale;
             row[key] = bias ? score + bias(head, position - key) : score;

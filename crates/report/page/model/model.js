@@ -72,15 +72,16 @@ class Block {
 
 /** Token and position embeddings, blocks, and an optional final norm. */
 class Stack {
+  /** @param {(layer: number) => (position: number, keys: number) => number[]} mask returns the mask of a layer */
   constructor(weights, prefix, config, mask) {
     const isRms = config.norm_kind === "rms";
     this.table = weights.tensor(`${prefix}embedding.token.weight`);
     this.scale = config.embedding_scale;
     this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
-    this.position = positionOf(weights, config, `${prefix}position`, mask === NO_MASK);
+    this.position = positionOf(weights, config, `${prefix}position`, mask(0) === NO_MASK);
     this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
-      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, mask));
+      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, mask(layer)));
   }
 
   /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */
@@ -122,7 +123,7 @@ class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
     this.position = new NoPosition();
-    this.attention = new SelfAttention(weights, "attention", config, this.position, CAUSAL_MASK);
+    this.attention = new SelfAttention(weights, "attention", config, this.position, maskOf(config, 0));
   }
 
   forward(tokens, layers, changes, maps, seen = null) {
@@ -153,8 +154,8 @@ class Model {
     this.sizes = description.sizes;
     const isOneLayer = this.config.architecture === "one_layer";
     /** @type {any} */
-    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, CAUSAL_MASK);
-    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, NO_MASK) : null;
+    this.stack = isOneLayer ? new OneLayer(weights, this.config) : new Stack(weights, "", this.config, (layer) => maskOf(this.config, layer));
+    this.encoder = this.config.architecture === "encoder_decoder" ? new Stack(weights, "encoder.", this.config, () => NO_MASK) : null;
     const { values, shape: [vocab, width] } = this.stack.table;
     this.head = weights.optional("head.weight") ? Linear.stored(weights, "head") : new Linear(values, null, width, vocab);
   }
@@ -189,8 +190,13 @@ class Model {
     const { layers, changes } = this.begin(source, prepared(this, tokens, source, interventions), weights.encoder);
     const maps = this.encoder ? [weights.decoder, weights.cross] : [weights.decoder];
     const stream = this.stack.forward(tokens, layers, changes, maps);
-    const visible = tokens.map((_, query) => CAUSAL_MASK(query, tokens.length));
-    return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible };
+    return { logits: Float32Array.from(this.logits(stream, tokens.length)), weights, visible: this.visible(tokens.length) };
+  }
+
+  /** Returns the range of keys that each query of the decoder sees in any layer. */
+  visible(time) {
+    const masks = Array.from({ length: this.config.layers }, (_, layer) => maskOf(this.config, layer));
+    return Array.from({ length: time }, (_, query) => [Math.min(...masks.map((mask) => mask(query, time)[0])), query + 1]);
   }
 
   /** Computes one attention weight step by step; see `traceWeight`. */
@@ -245,7 +251,7 @@ class Writer {
 
   /**
    * Reads the tokens that are not read yet, and returns their logits `[time, vocab]` and their attention maps by kind,
-   * `[layer][head] [time * keys]`.
+   * `[layer][head] [time * keys]`, and the visible keys of all queries in the context.
    */
   read() {
     const time = this.tokens.length;
@@ -258,7 +264,7 @@ class Writer {
     const stream = this.model.stack.forward(unread, this.layers, this.changes, maps);
     this.readCount = time;
     const logits = Float32Array.from(this.model.logits(stream, unread.length));
-    return { logits, weights: { decoder: maps[0], ...(maps[1] ? { cross: maps[1] } : {}) }, first: this.first, count: unread.length };
+    return { logits, weights: { decoder: maps[0], ...(maps[1] ? { cross: maps[1] } : {}) }, first: this.first, count: unread.length, visible: this.model.visible(time - this.first) };
   }
 
   /** Returns the logits of the next token, `[vocab]`. */

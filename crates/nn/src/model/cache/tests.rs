@@ -1,7 +1,7 @@
 //! Tests that reading tokens step by step gives the same logits as reading the sequence at once.
 
 use super::*;
-use crate::model::{Architecture, Inputs, ModelConfig, NormPlacement, Sizes};
+use crate::model::{Architecture, Inputs, LayerSpan, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{Activation, NormKind};
 use crate::position::{PositionScheme, RopeScaling};
 use burn::tensor::{TensorData, Tolerance};
@@ -14,6 +14,7 @@ const TOKENS: [[i64; 13]; 2] =
 
 fn configs() -> Vec<ModelConfig> {
     let mut configs = Vec::new();
+    let pattern = vec![LayerSpan::Local, LayerSpan::Global];
     for architecture in [Architecture::OneLayer, Architecture::Decoder, Architecture::EncoderDecoder] {
         for position in PositionScheme::ALL {
             for key_value_heads in [6, 2, 1] {
@@ -24,6 +25,8 @@ fn configs() -> Vec<ModelConfig> {
                     key_value_heads,
                     norm,
                     tie_embeddings: key_value_heads == 1,
+                    window: (key_value_heads < 6).then_some(4),
+                    layer_pattern: if key_value_heads == 1 { pattern.clone() } else { Vec::new() },
                     d_model: 36,
                     heads: 6,
                     ..ModelConfig::default()
