@@ -19,7 +19,7 @@ use crate::role::{ParamRole, ParamRoles};
 /// The naming and layout of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
-    /// The transformers names and layout of the family that the model fits: GPT-2, Llama, Qwen2 or Qwen3.
+    /// The transformers names and layout of the family that the model fits: GPT-2, Llama, Mistral, Qwen2 or Qwen3.
     Transformers,
     /// This program's own names and Burn's layout: linear weights are [in, out].
     Safetensors,

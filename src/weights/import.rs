@@ -23,6 +23,8 @@ pub enum ImportFormat {
     Gpt2,
     /// Llama from transformers, including SmolLM2 and TinyLlama.
     Llama,
+    /// Mistral from transformers.
+    Mistral,
     /// Qwen2 and Qwen2.5 from transformers.
     Qwen2,
     /// Qwen3 from transformers.
@@ -161,6 +163,7 @@ fn read_foreign(
     let family = match format {
         Some(ImportFormat::Gpt2) => Family::Gpt2,
         Some(ImportFormat::Llama) => Family::Llama,
+        Some(ImportFormat::Mistral) => Family::Mistral,
         Some(ImportFormat::Qwen2) => Family::Qwen2,
         Some(ImportFormat::Qwen3) => Family::Qwen3,
         Some(ImportFormat::Smollm3) => Family::Smollm3,

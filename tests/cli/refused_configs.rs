@@ -68,11 +68,12 @@ fn refuses(dir: &Path, arguments: &[&str], parts: &[&str]) {
 fn unsupported_config_features_are_refused_by_key() {
     Llama::new().refuses_changes([
         (
-            json!({"model_type": "mistral"}),
-            "`model_type` is \"mistral\"; the supported families are gpt2, llama, qwen2, qwen3, smollm3",
+            json!({"model_type": "phi"}),
+            "`model_type` is \"phi\"; the supported families are gpt2, llama, mistral, qwen2, qwen3, smollm3",
         ),
         (json!({"use_sliding_window": true}), "`use_sliding_window` is true, but only false"),
-        (json!({"sliding_window": 8}), "`sliding_window` is 8, but only models without"),
+        (json!({"sliding_window": 8}), "`sliding_window` is 8, but a llama has no sliding window"),
+        (json!({"model_type": "mistral", "sliding_window": 0}), "`sliding_window`"),
         (
             json!({"layer_types": ["full_attention", "sliding_attention"]}),
             "`layer_types` is [… \"sliding_attention\" …]",
@@ -200,7 +201,7 @@ fn format_option_overrides_the_model_family() {
     refuses(
         llama.dir(),
         &["model", "--format", "llama"],
-        &["`sliding_window` is 8, but only models without"],
+        &["`sliding_window` is 8, but a llama has no sliding window here; only mistral has"],
     );
     changed.remove("sliding_window");
     llama.write(&json!(changed));

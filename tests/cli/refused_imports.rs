@@ -243,11 +243,10 @@ fn mistral_configs_have_a_window_by_default() {
     };
     let arguments = ["model", "--format", "llama"];
     write(None);
-    let parts =
-        ["lacks the key `sliding_window`, which is 4096 by default", "set \"sliding_window\": null if"];
+    let parts = ["lacks the key `sliding_window`, which is 4096 by default", "--format mistral", "null if"];
     refuses(dir.path(), &arguments, &parts);
     write(Some(json!(4096)));
-    refuses(dir.path(), &arguments, &["`sliding_window` is 4096, but only models without"]);
+    refuses(dir.path(), &arguments, &["`sliding_window` is 4096, but a llama has no"]);
     for (name, window) in [("none", Value::Null), ("wide", json!(8192))] {
         write(Some(window));
         let output = run(dir.path(), &[&["import", "--run", name], &arguments[..]].concat());

@@ -43,6 +43,8 @@ enum Biases {
     Configured,
     /// `attention_bias` sets them in attention; feed-forward layers have none.
     Attention,
+    /// None.
+    None,
     /// Only queries, keys and values have biases.
     QueryKeyValue,
 }
@@ -61,6 +63,7 @@ fn differences(family: Family) -> Differences {
         Family::Qwen2 => {
             Differences { architecture: "Qwen2ForCausalLM", biases: Biases::QueryKeyValue, ..LLAMA }
         }
+        Family::Mistral => Differences { architecture: "MistralForCausalLM", biases: Biases::None, ..LLAMA },
         Family::Qwen3 => Differences {
             architecture: "Qwen3ForCausalLM",
             biases: Biases::Attention,
@@ -108,7 +111,10 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         Biases::Configured => [attention_bias, attention_bias, bias],
         Biases::Attention => [attention_bias, attention_bias, false],
         Biases::QueryKeyValue => [true, false, false],
+        Biases::None => [false; 3],
     };
+    let context = keys.required_size("max_position_embeddings")?;
+    let window = if family == Family::Mistral { window(keys)? } else { None };
     let model = ModelConfig {
         architecture: Architecture::Decoder,
         d_model,
@@ -118,6 +124,8 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         layers,
         dropout: keys.number("attention_dropout")?.unwrap_or(0.0),
         qk_norm: differences.qk_norm,
+        // A window of the context hides nothing in training, and generation reads no longer text.
+        window: window.filter(|window| *window < context),
         position: PositionScheme::Rotary,
         norm: NormPlacement::Pre,
         norm_kind: NormKind::Rms,
@@ -132,9 +140,19 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         ..ModelConfig::default()
     };
     let model = rope::read(keys, differences.theta, model)?;
-    let (vocab, context) =
-        (keys.required_size("vocab_size")?, keys.required_size("max_position_embeddings")?);
+    let vocab = keys.required_size("vocab_size")?;
     Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+}
+
+/// The window of a Mistral whose config lacks the key.
+pub(super) const MISTRAL_WINDOW: usize = 4096;
+
+/// Returns the sliding window of a Mistral; `null` is none.
+fn window(keys: Keys) -> Result<Option<usize>> {
+    if keys.is_missing("sliding_window") {
+        return Ok(Some(MISTRAL_WINDOW));
+    }
+    keys.size("sliding_window")
 }
 
 /// Returns the entries of all tensors of a model.
@@ -253,6 +271,7 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description) 
         Biases::Configured => json!({"attention_bias": qkv_bias, "mlp_bias": model.bias}),
         Biases::QueryKeyValue => json!({"use_sliding_window": false}),
         Biases::Attention => json!({"attention_bias": qkv_bias, "use_sliding_window": false}),
+        Biases::None => json!({"sliding_window": model.window}),
     };
     let more = more.as_object().expect("an object").clone();
     config.as_object_mut().expect("an object").extend(more);

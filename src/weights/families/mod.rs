@@ -5,7 +5,7 @@
 //! | `entry` | packs a native parameter from foreign tensors, and unpacks it |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
 //! | `keys` | typed access to the keys of a config |
-//! | `llama` | Llama, Qwen2, Qwen3 and SmolLM3 |
+//! | `llama` | Llama, Mistral, Qwen2, Qwen3 and SmolLM3 |
 //! | `rope` | the keys of rotary positions |
 //! | `unsupported` | config options that are not supported |
 
@@ -41,6 +41,8 @@ pub enum Family {
     Nanogpt,
     /// Llama and models of its type: SmolLM and SmolLM2, TinyLlama.
     Llama,
+    /// Mistral, with its sliding window.
+    Mistral,
     /// Qwen2 and Qwen2.5.
     Qwen2,
     /// Qwen3.
@@ -51,8 +53,10 @@ pub enum Family {
 
 impl Family {
     /// The families that `config.json` can name.
-    const IMPORTED: [Self; 5] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Smollm3];
-    /// The families that a model is exported as. A supported SmolLM3 model is exported as Llama.
+    const IMPORTED: [Self; 6] =
+        [Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Smollm3];
+    /// The families that a model without a window is exported as. A supported SmolLM3 model is exported as Llama, and a
+    /// Mistral without a window too.
     const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
     /// Returns the family's `model_type`.
@@ -60,6 +64,7 @@ impl Family {
         match self {
             Self::Gpt2 | Self::Nanogpt => "gpt2",
             Self::Llama => "llama",
+            Self::Mistral => "mistral",
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Smollm3 => "smollm3",
@@ -70,7 +75,7 @@ impl Family {
     pub fn default_ids(self) -> [Option<u32>; 2] {
         match self {
             Self::Gpt2 | Self::Nanogpt => [Some(50_256); 2],
-            Self::Llama => [Some(1), Some(2)],
+            Self::Llama | Self::Mistral => [Some(1), Some(2)],
             Self::Qwen2 | Self::Qwen3 => [None; 2],
             Self::Smollm3 => [Some(128_000), Some(128_001)],
         }
@@ -128,7 +133,9 @@ impl Family {
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
         let own = match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
-            Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::obstacles(self, model),
+            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => {
+                llama::obstacles(self, model)
+            }
         };
         let architecture = ("architecture", model.architecture != Architecture::Decoder, "\"decoder\"");
         let of_all = [
@@ -136,7 +143,8 @@ impl Family {
             ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
             ("embedding_scale", model.embedding_scale != 1.0, "1"),
             ("softcap", model.softcap != 0.0, "0"),
-            ("window", (0..model.layers).any(|layer| model.window_of(layer).is_some()), "unset"),
+            ("window", self != Self::Mistral && model.has_window(), "unset"),
+            ("layer_pattern", self == Self::Mistral && model.has_global_layer(), "unset"),
         ];
         let all = [architecture].into_iter().chain(own).chain(of_all);
         all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
@@ -145,7 +153,9 @@ impl Family {
     fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<TensorEntry> {
         match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::entries(self, model, *sizes, has_biases),
-            Self::Llama | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => llama::entries(model, *sizes),
+            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => {
+                llama::entries(model, *sizes)
+            }
         }
     }
 }
@@ -191,7 +201,9 @@ pub fn import(
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
     let description = match family {
         Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
-        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::read(family, keys)?,
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
+            llama::read(family, keys)?
+        }
     };
     description
         .model
@@ -262,7 +274,11 @@ pub fn describe_fit(model: &ModelConfig) -> String {
 
 /// Returns the keys that must change for each family, with the required values; the family with the fewest keys first.
 fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
-    let mut needs = Family::EXPORTED.map(|family| (family, family.obstacles(model))).to_vec();
+    let families = match model.has_window() {
+        true => &[Family::Mistral][..],
+        false => &Family::EXPORTED,
+    };
+    let mut needs: Vec<_> = families.iter().map(|&family| (family, family.obstacles(model))).collect();
     needs.sort_by_key(|(_, needed)| needed.len());
     needs
 }
@@ -318,7 +334,9 @@ pub fn export(
     });
     let config = match family {
         Family::Gpt2 | Family::Nanogpt => gpt2::write(description),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => llama::write(family, description),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
+            llama::write(family, description)
+        }
     };
     Ok((theirs.collect(), config))
 }

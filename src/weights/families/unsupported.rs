@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::Family;
 use super::keys::Keys;
+use super::llama::MISTRAL_WINDOW;
 use crate::error::Result;
 
 /// Keys that change the computation unless they are false.
@@ -59,25 +60,22 @@ const UNSUPPORTED_KEYS: [&str; 19] = [
     "dual_chunk_attention_config",
 ];
 
-/// The window of a Mistral whose config lacks the key.
-const MISTRAL_WINDOW: u64 = 4096;
-
-/// Refuses a sliding window that is shorter than the context.
-fn refuse_window(keys: Keys) -> Result<()> {
-    if keys.value("use_sliding_window").is_some() {
+/// Refuses a sliding window that is shorter than the context, unless the family has one.
+fn refuse_window(family: Family, keys: Keys) -> Result<()> {
+    if family == Family::Mistral || keys.value("use_sliding_window").is_some() {
         return Ok(());
     }
     let context = keys.value("max_position_embeddings").and_then(Value::as_u64);
     let is_short = |window: u64| context.is_none_or(|context| window < context);
     if let Some(window) = keys.value("sliding_window").filter(|window| window.as_u64().is_none_or(is_short)) {
-        let problem = ", but only models without a sliding window are supported";
-        return Err(keys.refused("sliding_window", window, problem));
+        let problem = format!(", but a {} has no sliding window here; only mistral has", family.name());
+        return Err(keys.refused("sliding_window", window, &problem));
     }
     let is_mistral = keys.value("model_type").is_some_and(|name| name == "mistral");
-    if is_mistral && keys.is_missing("sliding_window") && is_short(MISTRAL_WINDOW) {
+    if is_mistral && keys.is_missing("sliding_window") && is_short(MISTRAL_WINDOW as u64) {
         return Err(keys.error(format!(
-            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in mistral, but only models without \
-             a sliding window are supported; set \"sliding_window\": null if the model has none"
+            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in mistral; import it with --format \
+             mistral, or set \"sliding_window\": null if the model has no window"
         )));
     }
     Ok(())
@@ -96,7 +94,7 @@ pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
             return Err(keys.refused(key, value, problem));
         }
     }
-    refuse_window(keys)?;
+    refuse_window(family, keys)?;
     for kind in keys.list("layer_types")?.unwrap_or_default() {
         if kind != "full_attention" {
             let problem = ", but only \"full_attention\" is supported";

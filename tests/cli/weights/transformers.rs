@@ -23,7 +23,7 @@ const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu
 fn transformers_reproduces_logits_of_our_export() {
     let dir = TempDir::new().unwrap();
     let gpt2: [&str; 0] = [];
-    let cases: [(&str, &str, &[&str], &[&str]); 9] = [
+    let cases: [(&str, &str, &[&str], &[&str]); 10] = [
         ("default", "gpt2", &gpt2, &[]),
         ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
         ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
@@ -38,6 +38,7 @@ fn transformers_reproduces_logits_of_our_export() {
         ("attention-biased", "llama", &LLAMA, &["query_key_value_bias=true", "attention_output_bias=true"]),
         // The original context is longer than the model's.
         ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
+        ("windowed", "mistral", &LLAMA, &["window=3", "d_head=6"]),
         ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];
     let mut exported = vec!["compare".to_string()];

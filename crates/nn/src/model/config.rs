@@ -282,6 +282,16 @@ impl ModelConfig {
         self.window.filter(|_| span != Some(&LayerSpan::Global))
     }
 
+    /// Returns true if a layer of the decoder has a window.
+    pub fn has_window(&self) -> bool {
+        (0..self.layers).any(|layer| self.window_of(layer).is_some())
+    }
+
+    /// Returns true if a layer of the decoder sees all keys.
+    pub fn has_global_layer(&self) -> bool {
+        (0..self.layers).any(|layer| self.window_of(layer).is_none())
+    }
+
     /// Returns the number of blocks of all stacks together; the one-layer decoder counts as one.
     pub fn blocks(&self) -> usize {
         match self.architecture {
