@@ -11,7 +11,7 @@ use super::prompt::{encode, encode_part, tokens};
 use crate::analysis::Sample;
 use crate::backend::{self, Device, Job, compute_as_run};
 use crate::config::{Config, PRESETS};
-use crate::data::{LossOn, Notation, Role, Source, Vocabulary};
+use crate::data::{LossOn, Notation, Role, Source, Vocabulary, has_chat_template};
 use crate::error::{Error, Origin, Result};
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -279,6 +279,13 @@ impl InputArgs {
                 "--source has no effect, because this decoder was not trained on pairs or conversations; omit it"
             }
             (false, Some(source)) => {
+                if has_chat_template(&config.data) {
+                    warn(
+                        "warning: the tokenizer has a chat template; if it wrote the conversations of the training data, \
+                         the source and its separator differ from what the model has learned, so pass the text as the \
+                         template writes it with --text",
+                    );
+                }
                 // As in training: the source and its separator are read, but are not targets.
                 let (question, tokens) = match (&self.source, &self.text) {
                     (Some(source), Some(text)) => vocabulary.pair(source, text)?,

@@ -180,6 +180,12 @@ fn read(config: &DataConfig, seed: u64, given: Option<&Vocabulary>) -> Result<Da
     check_targets(config, dataset?)
 }
 
+/// Returns true if a chat template next to the tokenizer of `config` may have written its conversations. They then differ
+/// from pairs of a source and an answer.
+pub fn has_chat_template(config: &DataConfig) -> bool {
+    config.source() == Source::Table && table::has_chat_template(config)
+}
+
 /// Reads `data.path` for training and `data.valid_path` for validation with `read`. Both share the vocabulary of the run
 /// or of the training set.
 fn read_both(

@@ -124,15 +124,18 @@ impl Paths {
                 all.push(path.to_path_buf());
                 continue;
             }
-            let pattern = path.to_string_lossy();
             let failed = |problem: String| Error::key(key, path.display(), problem);
-            let matches = glob::glob_with(&pattern, VISIBLE)
-                .map_err(|error| failed(format!("is not a pattern: {error}; correct it")))?;
+            let Some(matches) = matches_of(path) else {
+                return Err(failed("is not UTF-8, as a pattern must be; rename it".to_string()));
+            };
+            let matches =
+                matches.map_err(|error| failed(format!("is not a pattern: {error}; correct it")))?;
             let before = all.len();
             for found in matches {
-                all.push(found.map_err(|error| {
+                let found = found.map_err(|error| {
                     Error::io("read", error.path(), std::io::Error::from(error.error().kind()))
-                })?);
+                })?;
+                all.push(found);
             }
             if all.len() == before {
                 return Err(failed("matches no file; correct the pattern".to_string()));
@@ -189,6 +192,22 @@ pub(in crate::data) fn walk(path: &Path) -> impl Iterator<Item = Result<DirEntry
     })
 }
 
+/// Iterates over the files and folders that match a pattern. A recursive pattern matches files only, because their folders
+/// would name them again. `None` if the pattern is not UTF-8.
+fn matches_of(
+    path: &Path,
+) -> Option<Result<impl Iterator<Item = Result<PathBuf, glob::GlobError>>, glob::PatternError>> {
+    let mut pattern = path.to_str()?.to_string();
+    let is_recursive = pattern.contains("**");
+    if pattern.ends_with("**") {
+        pattern += "/*";
+    }
+    let is_named = move |found: &Result<PathBuf, _>| {
+        !is_recursive || !found.as_ref().is_ok_and(|path: &PathBuf| path.is_dir())
+    };
+    Some(glob::glob_with(&pattern, VISIBLE).map(|matches| matches.filter(is_named)))
+}
+
 /// Returns true if a path is a pattern rather than a file or folder with such a name.
 fn is_pattern(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '[']) && !path.exists()
@@ -221,7 +240,7 @@ impl Source {
 /// Returns the source that reads all files and folders that match a pattern; `None` if the path is not a pattern, or
 /// matches nothing.
 fn source_of_pattern(path: &Path) -> Option<Source> {
-    let matches = glob::glob_with(path.to_str().filter(|_| is_pattern(path))?, VISIBLE).ok()?;
+    let matches = matches_of(path).filter(|_| is_pattern(path))?.ok()?;
     common(matches.flatten().take(MAX_ENTRIES).map(|path| match path.is_dir() {
         true => source_of_folder(&path),
         false => Source::by_extension(&path),
@@ -275,6 +294,10 @@ mod tests {
         };
         assert_eq!(names(at("*.csv").into()), ["a.csv", "b.csv"]);
         assert_eq!(names(folder.path().into()), ["a.csv", "b.csv", "c.txt", "d.tsv"]);
+        for pattern in ["**", "**/*"] {
+            assert_eq!(names(at(pattern).into()), ["a.csv", "b.csv", "c.txt", "d.tsv"], "{pattern}");
+        }
+        assert_eq!(names(at("**/*.csv").into()), ["a.csv", "b.csv"]);
         assert_eq!(names(Paths(vec![at("more"), at("a.csv")])), ["d.tsv", "a.csv"]);
         assert_eq!(Paths::from(at("more")).source(), Source::Table);
         assert_eq!(Paths::from(folder.path()).source(), Source::Text);

@@ -128,7 +128,12 @@ impl Table<'_> {
             BRACKETS.into_iter().any(is_enclosed) && symbol.contains(',')
         };
         let lists = symbols.iter().filter(is_list).count();
-        if self.config.values == Values::Symbols || self.given.is_some() || 2 * lists <= symbols.len() {
+        // One column of several may hold the lists.
+        let columns = if self.chosen.column.is_set() { 1 } else { self.reading.columns[1].max(1) };
+        if self.config.values == Values::Symbols
+            || self.given.is_some()
+            || 2 * lists * columns <= symbols.len()
+        {
             return Ok(());
         }
         let example = symbols.iter().filter(is_list).min().map(|symbol| excerpt(symbol)).unwrap_or_default();

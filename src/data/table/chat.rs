@@ -97,8 +97,12 @@ impl ChatTemplate {
         let template = self.environment.get_template(NAME).map_err(|error| error.to_string())?;
         let rendered =
             template.render(context! { messages, bos_token, eos_token, add_generation_prompt => asks });
-        rendered.map_err(|error| {
-            format!("has a conversation that the chat template of the tokenizer refuses: {error}; correct it, or remove it")
+        rendered.map_err(|error| match error.kind() {
+            ErrorKind::UnknownFunction | ErrorKind::UnknownFilter | ErrorKind::UnknownMethod => format!(
+                "has a conversation, but the chat template of the tokenizer uses what is not available here: {error}; \
+                 replace it in the template, for example by the text that it returns"
+            ),
+            _ => format!("has a conversation that the chat template of the tokenizer refuses: {error}; correct it, or remove it"),
         })
     }
 }

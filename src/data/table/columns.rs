@@ -92,7 +92,7 @@ impl Table<'_> {
     pub(super) fn known_columns(&self) -> Vec<String> {
         let of_run = self.given.map_or(&[][..], Vocabulary::columns);
         match of_run {
-            [] => self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect(),
+            [] => self.columns(),
             names => names.to_vec(),
         }
     }
@@ -212,10 +212,6 @@ impl Table<'_> {
                 first_values(names)
             ));
         }
-        // The order of the columns is that of the first file.
-        if self.reading.header.is_none() {
-            self.reading.header = Some(self.columns.names.clone());
-        }
         if let Some(((line, second), rows)) = below.split_first()
             && column.is_none_or(|column| second.get(column).is_some_and(|value| !value.is_empty()))
             && header::may_be_names(second, rows, column)
@@ -247,6 +243,11 @@ impl Table<'_> {
                 )),
             };
             self.reading.guesses.extend(skipped);
+        }
+        // The order of the columns is that of the first file. The selected fields do not contain the index.
+        let index = if self.chosen.selection.is_some() { 0 } else { self.columns.skipped };
+        if self.reading.header.is_none() {
+            self.reading.header = Some(self.columns.names[index..].to_vec());
         }
         if column.is_none() && self.chosen.selection.is_none() && self.columns.order.is_none() {
             self.warn_of_ids(Some(names), below);

@@ -94,7 +94,7 @@ impl Table<'_> {
             self.refuse_quotes(text, &row, delimiter, column)?;
             let (line, mut values) = row;
             widths = self.reading.columns;
-            last = Some(values.len());
+            last = Some(values.len().saturating_sub(self.columns.skipped));
             if let Some(order) = &self.columns.order {
                 values = trimmed(order.iter().map(|&at| values.get(at).unwrap_or_default()).collect());
             }
@@ -111,8 +111,8 @@ impl Table<'_> {
         row: TableRow,
         (column, lists): (Option<usize>, Option<usize>),
     ) -> Result<()> {
-        self.reading.add(&row.1);
-        let names = self.reading.header.as_ref().map_or(0, Vec::len);
+        self.reading.add(&row.1.iter().skip(self.columns.skipped).collect());
+        let names = self.reading.header.as_ref().map_or(0, |names| names.len() + self.columns.skipped);
         let is_complete = column.is_some() || self.chosen.fields.is_some();
         self.reading.gaps.short += usize::from(!is_complete && (1..names).contains(&row.1.len()));
         match (self.chosen.fields.clone(), lists) {

@@ -57,7 +57,7 @@ use self::groups::Groups;
 use self::json::JsonLayout;
 use self::texts::TextSample;
 use self::values::Encoder;
-use super::config::{Column, Comment, DataConfig, Delimiter, Source, Values};
+use super::config::{Column, Comment, DataConfig, Delimiter, Source, Tokens, Values};
 use super::damage;
 use super::dataset::Dataset;
 use super::excerpt::excerpt;
@@ -79,6 +79,12 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
 /// Reads the pairs of the table that `config` names, for an encoder-decoder.
 pub(super) fn load_pairs(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Dataset> {
     read(config, given, true)
+}
+
+/// Returns true if a chat template next to the tokenizer of `config` may have written its conversations.
+pub(super) fn has_chat_template(config: &DataConfig) -> bool {
+    let Tokens::File(tokenizer) = &config.tokens else { return false };
+    !config.has_pairs() && matches!(ChatTemplate::next_to(tokenizer), Ok(Some(_)))
 }
 
 fn read(config: &DataConfig, given: Option<&Vocabulary>, as_pairs: bool) -> Result<Dataset> {
@@ -228,6 +234,8 @@ struct Columns {
 impl<'a> Table<'a> {
     /// Reads a file.
     fn read_file(&mut self) -> Result<()> {
+        // The columns of each file are found in its own header.
+        self.columns = Columns::default();
         let path = self.path().to_path_buf();
         if path.is_dir() {
             let problem = "is a folder; pass the path of one CSV or JSON file";

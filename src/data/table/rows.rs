@@ -50,9 +50,9 @@ impl<'a> Table<'a> {
         Ok(Dataset { table: Some(Arc::new(self.reading)), ..Dataset::without_floor(vocabulary, sets) })
     }
 
-    /// Returns the names of the columns in reading order.
+    /// Returns the names of the columns in reading order, without an index.
     pub(super) fn columns(&self) -> Vec<String> {
-        self.reading.header.iter().flatten().skip(self.columns.skipped).cloned().collect()
+        self.reading.header.iter().flatten().cloned().collect()
     }
 
     /// Returns the splits with each row as a sequence.

@@ -55,8 +55,7 @@ impl Family {
     /// The families that `config.json` can name.
     const IMPORTED: [Self; 6] =
         [Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Smollm3];
-    /// The families that a model without a window is exported as. A supported SmolLM3 model is exported as Llama, and a
-    /// Mistral without a window too.
+    /// The families that a model without a window is exported as; SmolLM3 and Mistral are Llamas then.
     const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
     /// Returns the family's `model_type`.
@@ -133,9 +132,7 @@ impl Family {
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
         let own = match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
-            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => {
-                llama::obstacles(self, model)
-            }
+            _ => llama::obstacles(self, model),
         };
         let architecture = ("architecture", model.architecture != Architecture::Decoder, "\"decoder\"");
         let of_all = [
@@ -153,9 +150,7 @@ impl Family {
     fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<TensorEntry> {
         match self {
             Self::Gpt2 | Self::Nanogpt => gpt2::entries(self, model, *sizes, has_biases),
-            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => {
-                llama::entries(model, *sizes)
-            }
+            _ => llama::entries(model, *sizes),
         }
     }
 }
@@ -201,9 +196,7 @@ pub fn import(
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
     let description = match family {
         Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
-            llama::read(family, keys)?
-        }
+        _ => llama::read(family, keys)?,
     };
     description
         .model
@@ -274,10 +267,7 @@ pub fn describe_fit(model: &ModelConfig) -> String {
 
 /// Returns the keys that must change for each family, with the required values; the family with the fewest keys first.
 fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
-    let families = match model.has_window() {
-        true => &[Family::Mistral][..],
-        false => &Family::EXPORTED,
-    };
+    let families = if model.has_window() { &[Family::Mistral][..] } else { &Family::EXPORTED };
     let mut needs: Vec<_> = families.iter().map(|&family| (family, family.obstacles(model))).collect();
     needs.sort_by_key(|(_, needed)| needed.len());
     needs
@@ -334,9 +324,7 @@ pub fn export(
     });
     let config = match family {
         Family::Gpt2 | Family::Nanogpt => gpt2::write(description),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Smollm3 => {
-            llama::write(family, description)
-        }
+        _ => llama::write(family, description),
     };
     Ok((theirs.collect(), config))
 }

@@ -128,3 +128,60 @@ fn keys_that_texts_and_windows_do_not_use_are_named() {
     let unused = rows.config().unused_keys(Some(&load(&rows.config(), 0).unwrap()));
     assert!(unused.readers("long_rows").is_none() && unused.readers("values").is_none());
 }
+
+#[test]
+fn columns_of_later_files_are_found_in_their_own_headers() {
+    let cells = |row: usize| [format!("s{}", row % 3), format!("{}", 5 + row % 2)];
+    let table = |line: &dyn Fn(&str, [String; 2]) -> String, names: Option<&str>| {
+        let names = names.map(|names| line(names, ["state".into(), "n".into()]));
+        names.into_iter().chain((0..9).map(|row| line(&row.to_string(), cells(row)))).collect::<String>()
+    };
+    let natural = table(&|_, [a, b]| format!("{a},{b}\n"), Some(""));
+    let reordered = table(&|_, [a, b]| format!("{b},{a}\n"), Some(""));
+    let indexed = table(&|index, [a, b]| format!("{index},{a},{b}\n"), Some(""));
+    let headless = table(&|_, [a, b]| format!("{a},{b}\n"), None);
+    let expected: Vec<String> = (0..9).map(|row| cells(row).join(" ")).collect();
+    let files = [("natural", &natural), ("reordered", &reordered), ("indexed", &indexed)];
+    for (first, second, third) in
+        [(0, 1, 0), (1, 0, 1), (0, 2, 0), (2, 0, 2), (2, 1, 0), (0, 1, 2), (0, 1, 3)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let mut names = Vec::new();
+        for (number, file) in [first, second, third].into_iter().enumerate() {
+            let (name, text) = files.get(file).copied().unwrap_or(("headless", &headless));
+            std::fs::write(folder.path().join(format!("{number}.csv")), text).unwrap();
+            names.push(name);
+        }
+        let config = DataConfig {
+            path: folder.path().into(),
+            values: Values::Symbols,
+            split: RowSplit::Tail,
+            ..DataConfig::default()
+        };
+        let dataset = load(&config, 0).unwrap();
+        let mut expected = expected.clone();
+        if first == 1 {
+            for row in &mut expected {
+                *row = row.split(' ').rev().collect::<Vec<_>>().join(" ");
+            }
+        }
+        assert_eq!(sequences(&dataset), [&expected[..]; 3].concat(), "{names:?}");
+        let header = dataset.table.as_ref().unwrap().header.clone().unwrap();
+        assert_eq!(header, if first == 1 { ["n", "state"] } else { ["state", "n"] }, "{names:?}");
+        assert!(!guesses(&dataset).contains("lack values"), "{names:?}: {}", guesses(&dataset));
+        // The weights of a run are scored on files in any order, too.
+        let other = DataConfig { path: folder.path().join("1.csv").into(), ..config };
+        let one = load_whole(&other, 0, &dataset.vocabulary).unwrap();
+        assert_eq!(sequences(&one)[..9], expected[..], "{names:?}");
+    }
+}
+
+#[test]
+fn a_column_of_lists_in_brackets_is_refused() {
+    let rows = (0..40).map(|row| format!("u{row},\"[{}, 1, {row}]\"\n", row % 3)).collect::<String>();
+    let file = File::new("a.csv", format!("user,items\n{rows}"));
+    let problem = file.problem(file.config());
+    assert!(problem.contains("each of which would be one token"), "{problem}");
+    let symbols = DataConfig { values: Values::Symbols, ..file.config() };
+    assert_eq!(load(&symbols, 0).unwrap().vocabulary.size(), 82);
+}
