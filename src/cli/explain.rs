@@ -11,7 +11,7 @@ use causal_attention_report::Style;
 
 use self::watch::ExplanationWatch;
 use super::input::{self, InputArgs, OpenedRun, RunArgs};
-use super::question::QuestionArgs;
+use super::question::{QuestionArgs, with_prediction};
 use super::scale::positive;
 use super::signals;
 use crate::analysis::Sample;
@@ -134,6 +134,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some((subject, question)) => {
             let found = backend::run(&device, Explain(&folder, &config, &subject, search));
             found.map(|mut found| {
+                let predicted = found.basis.next.last().copied();
+                let question = question.map(|it| with_prediction(it, predicted, &vocabulary));
                 found.sentences.splice(..0, question);
                 found
             })

@@ -102,6 +102,19 @@ impl QuestionArgs {
     }
 }
 
+/// The name of an answer before the model has predicted it.
+const PREDICTED: &str = "the predicted token";
+
+/// Adds the token that the model predicts to a question that does not name the answer.
+pub fn with_prediction(question: String, predicted: Option<u32>, vocabulary: &Vocabulary) -> String {
+    match predicted {
+        Some(id) => {
+            question.replacen(PREDICTED, &format!("{PREDICTED} `{}` (id {id})", vocabulary.token(id)), 1)
+        }
+        None => question,
+    }
+}
+
 /// Returns the question about a prompt as a sentence.
 fn question(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
     format!("Question: {}", reason(prompt, vocabulary))
@@ -109,7 +122,7 @@ fn question(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
 
 fn reason(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
     let token = |id: u32| format!("`{}` (id {id})", vocabulary.token(id));
-    let answer = prompt.answer.map_or("the predicted token".to_string(), token);
+    let answer = prompt.answer.map_or(PREDICTED.to_string(), token);
     let against = prompt.against.map(|id| format!(" and not {}", token(id))).unwrap_or_default();
     let position = prompt.tokens.len() - 1;
     format!("why {answer}{against} after {} at position {position}?", token(prompt.tokens[position]))

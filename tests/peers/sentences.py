@@ -112,7 +112,10 @@ class Explanation:
         for text, bound in zip((found["low"], found["high"]), component.get("interval", [])):
             close(text, bound)
         is_worse = found["worse"] is not None
-        assert is_worse == (changes and self.is_better(component["ablated"])), found[0]
+        low, high = component.get("interval", (1, 1))
+        share = abs(component["ablated"] - self.full) / abs(self.full - self.fields["baseline"])
+        is_certain = (low > 0 or high < 0) and share >= 0.01
+        assert is_worse == (self.is_better(component["ablated"]) and is_certain), found[0]
         assert (found["without"] is not None) == ("without" in component), found[0]
         assert (found["only"] is not None) == ("without_kind" in component), found[0]
         for text, value in zip((found["none"], found["only"]), component.get("without_kind", [])):
@@ -183,6 +186,13 @@ class Explanation:
     def nothing(self, _):
         assert self.fields.get("no_circuit") and not self.fields["components"] and not self.fields["edges"]
 
+    def selection(self, found):
+        positions = []
+        for run in found[1].split(", "):
+            ends = [int(end) for end in run.split(" to ")]
+            positions += range(ends[0], ends[-1] + 1)
+        assert positions == self.fields["positions"], found[0]
+
     def copies(self, found):
         repeated = self.fields["repeated"]
         assert int(found[1]) == repeated["length"]
@@ -245,7 +255,9 @@ FORMS = [
      r"(?:was|were) evaluated\.", Explanation.proof),
     (r"The search was greedy, so a smaller circuit may exist\.", Explanation.greedy),
     (r"The search ended early, so (.*)\.", Explanation.ended),
-    (r"Nothing to explain: .*\.", Explanation.nothing),
+    (r"(?:Nothing to explain|Not explained): .*\.", Explanation.nothing),
+    (r"The loss is that of the next tokens after the positions ([\d, to]+), where the model is better than the unigram "
+     r"baseline\.", Explanation.selection),
     (rf"Random tokens, repeated after (\d+): the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the "
      r"second\.", Explanation.copies),
     (r"Heads of the kind (\S+), with their attention weight: (.*)\.", Explanation.kinds),

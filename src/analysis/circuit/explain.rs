@@ -71,13 +71,15 @@ pub fn explain<B: Backend>(
     if bench.batch.tokens == 0 {
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
-    let mut gain = Gain::new(&bench, samples, unigram.clone())?;
-    // A selection by the model's own loss is no evidence against chance, so the gain is tested on all targets.
-    let selected = (context.selects_targets && gain.no_circuit.is_none()).then(|| gain.select(samples));
+    let mut gain = Gain::new(&bench, (samples, question), unigram.clone())?;
+    // A selection by the model's own loss is weak evidence against chance, so the gain is tested on all targets, unless
+    // that of the selected ones is large.
+    let is_gain = gain.no_circuit.is_none() || gain.is_in_selection();
+    let selected = (context.selects_targets && is_gain).then(|| gain.select(samples));
     let samples = selected.as_deref().unwrap_or(samples);
     if selected.is_some() {
         bench = Bench::new(model, samples, question, device)?;
-        gain = Gain::new(&bench, samples, None)?;
+        gain = Gain::new(&bench, (samples, question), None)?;
         gain.no_circuit = None;
     }
     bench.watch = context.watch.unwrap_or(&Unwatched);

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::bench::{Bench, mean};
-use super::question::Quantity;
+use super::question::{Quantity, Question};
+use super::unigram::{adaptive_unigram, unpadded_targets};
 use crate::analysis::Sample;
-use crate::data::{Role, Sequences};
+use crate::data::Role;
 use crate::error::{Error, Result};
 use crate::numbers::fixed;
 
@@ -31,8 +32,6 @@ const MIN_SINGLE_GAIN: f64 = 3.0;
 const MIN_PREFERENCE: f64 = 0.5;
 /// The minimum number of sequences for a standard error between sequences.
 const MIN_SEQUENCE_GROUPS: usize = 8;
-/// The maximum number of training targets that the unigram baseline counts.
-const MAX_COUNTED_TARGETS: usize = 1 << 22;
 
 /// A predictor that a model must beat to be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,8 +72,10 @@ pub(super) struct Gain {
     pub all_ablated: f64,
     /// The reason why there is no circuit, if the gain may be due to chance.
     pub no_circuit: Option<String>,
-    /// The gain over the unigram baseline at each target.
-    over_unigram: Vec<f64>,
+    /// The gain over the uniform distribution and over the unigram baseline at each target.
+    over: [Vec<f64>; 2],
+    /// The group of each target.
+    groups: Vec<usize>,
 }
 
 /// The loss of the model and of the baselines that know no more than frequencies, at each target.
@@ -94,7 +95,11 @@ impl TargetLosses {
 impl Gain {
     /// Compares a model with its baselines on the targets of `samples`. `unigram` holds the losses of the training
     /// set's unigram baseline on these targets; `None` if the training set is unknown.
-    pub fn new<B: Backend>(bench: &Bench<B>, samples: &[Sample], unigram: Option<Vec<f64>>) -> Result<Self> {
+    pub fn new<B: Backend>(
+        bench: &Bench<B>,
+        (samples, question): (&[Sample], &Question),
+        unigram: Option<Vec<f64>>,
+    ) -> Result<Self> {
         let [_, _, vocab] = bench.full.logits.dims();
         let model = bench.losses(bench.full.logits.clone());
         let losses = TargetLosses {
@@ -108,16 +113,16 @@ impl Gain {
         }
         let all_ablated = bench.all_ablated()?;
         let groups = groups(samples, bench.quantity);
-        let over_unigram = losses.gains(&losses.unigram);
+        let over = [&losses.uniform, &losses.unigram].map(|baseline| losses.gains(baseline));
         if bench.quantity != Quantity::Loss {
             let (baseline_of, baseline) = match &bench.corrupted {
                 Some(corrupted) => (Baseline::Corrupted, mean(&bench.values(corrupted))),
                 None => (Baseline::MeanAblated, all_ablated),
             };
-            let no_circuit = unlikely(&losses, &groups)
+            let no_circuit = unlikely(&losses, &groups, question.is_predicted.then_some(vocab))
                 .or_else(|| no_preference(bench.quantity, full, (baseline_of, baseline)))
                 .or_else(|| without_components(bench.quantity, [full, baseline, all_ablated]));
-            return Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over_unigram });
+            return Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over, groups });
         }
         let means = [
             (Baseline::Uniform, mean(&losses.uniform)),
@@ -136,7 +141,8 @@ impl Gain {
             .into_iter()
             .zip(required)
             .find_map(|(baseline, required)| insufficient(full, baseline, required));
-        Ok(Self { model: full, baseline: best.1, baseline_of: best.0, all_ablated, no_circuit, over_unigram })
+        let (baseline_of, baseline) = best;
+        Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over, groups })
     }
 }
 
@@ -149,17 +155,42 @@ impl Gain {
     /// Returns samples in which only the targets count that are predicted better than by the unigram baseline, by at
     /// least the standard error of that gain over the targets.
     pub fn select(&self, samples: &[Sample]) -> Vec<Sample> {
-        let (mean, count) = (mean(&self.over_unigram), self.over_unigram.len() as f64);
-        let squares: f64 = self.over_unigram.iter().map(|gain| (gain - mean).powi(2)).sum();
-        let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
-        let mut gains = self.over_unigram.iter();
+        let mut is_selected = self.selection().into_iter();
         let mut selected = samples.to_vec();
         for role in selected.iter_mut().flat_map(|sample| &mut sample.roles) {
-            if *role != Role::Padding && gains.next().is_some_and(|gain| *gain < error) {
+            if *role != Role::Padding && is_selected.next() == Some(false) {
                 *role = Role::Padding;
             }
         }
         selected
+    }
+
+    /// Returns for each target whether [`select`](Self::select) selects it.
+    fn selection(&self) -> Vec<bool> {
+        let [_, gains] = &self.over;
+        let (mean, count) = (mean(gains), gains.len() as f64);
+        let squares: f64 = gains.iter().map(|gain| (gain - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+        gains.iter().map(|gain| *gain >= error).collect()
+    }
+
+    /// Returns true if the selected targets are evidence by themselves, although all targets together are not: they gain
+    /// significantly more over each baseline than [`MIN_SINGLE_GAIN`], which their selection alone does not give.
+    pub fn is_in_selection(&self) -> bool {
+        let selection = self.selection();
+        fn selected<T: Copy>(values: &[T], selection: &[bool]) -> Vec<T> {
+            values
+                .iter()
+                .zip(selection)
+                .filter(|(_, is_selected)| **is_selected)
+                .map(|(value, _)| *value)
+                .collect()
+        }
+        let groups = selected(&self.groups, &selection);
+        self.over.iter().map(|gains| selected(gains, &selection)).all(|gains| {
+            let margin = margin(&gains, &groups, SIGNIFICANCE_LEVEL);
+            margin.is_some_and(|margin| mean(&gains) - margin >= MIN_SINGLE_GAIN)
+        })
     }
 }
 
@@ -193,17 +224,26 @@ fn insufficient(full: f64, (kind, baseline): (Baseline, f64), required: Option<f
     })
 }
 
+/// Returns how much the logit of the most likely of `vocab` tokens exceeds the mean by its selection alone: the expected
+/// maximum of as many standard normal numbers.
+fn gain_by_selection(vocab: usize) -> f64 {
+    (2.0 * (vocab as f64).ln()).sqrt()
+}
+
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules
-/// it out, or answers that are likely on average: a few answers have no standard error.
-fn unlikely(losses: &TargetLosses, groups: &[usize]) -> Option<String> {
+/// it out, or answers that are likely on average: a few answers have no standard error. Answers that are the most likely
+/// of `selected_of` tokens gain by this selection, also with random weights.
+fn unlikely(losses: &TargetLosses, groups: &[usize], selected_of: Option<usize>) -> Option<String> {
+    let min_single_gain = MIN_SINGLE_GAIN + selected_of.map_or(0.0, gain_by_selection);
     let baselines = [&losses.uniform, &losses.unigram];
     let are_likely = mean(&losses.model) <= -MIN_PROBABILITY.ln()
-        || baselines.into_iter().all(|baseline| mean(&losses.gains(baseline)) >= MIN_SINGLE_GAIN);
+        || baselines.into_iter().all(|baseline| mean(&losses.gains(baseline)) >= min_single_gain);
     let is_significant = |baseline: &[f64]| {
         let gains = losses.gains(baseline);
         min_significant_gain(&gains, groups).is_some_and(|required| mean(&gains) >= required)
     };
-    if are_likely || baselines.into_iter().all(|baseline| is_significant(baseline)) {
+    let is_chosen = selected_of.is_none();
+    if are_likely || is_chosen && baselines.into_iter().all(|baseline| is_significant(baseline)) {
         return None;
     }
     let probability = |losses: &[f64]| match (-mean(losses)).exp() {
@@ -212,12 +252,13 @@ fn unlikely(losses: &TargetLosses, groups: &[usize]) -> Option<String> {
     };
     Some(format!(
         "the answer has a probability of {} for the model, {} for {} and {} for {}, so it may be due to chance; ask for an \
-         answer that the model predicts with a probability of at least {MIN_PROBABILITY}, or on more prompts",
+         answer that the model predicts with a probability of at least {MIN_PROBABILITY}{}",
         probability(&losses.model),
         probability(&losses.uniform),
         Baseline::Uniform.name(),
         probability(&losses.unigram),
-        Baseline::Unigram.name()
+        Baseline::Unigram.name(),
+        if is_chosen { ", or on more prompts" } else { ", or name the answer" }
     ))
 }
 
@@ -260,15 +301,6 @@ pub(super) fn interval(changes: &[f64], groups: &[usize]) -> Option<[f64; 2]> {
     Some([center - margin, center + margin])
 }
 
-/// Returns the non-padding targets, in order, each with the index of its sample.
-fn unpadded_targets(samples: &[Sample]) -> impl Iterator<Item = (usize, u32)> {
-    let targets = |(number, sample): (usize, &Sample)| {
-        let targets = sample.targets.clone().into_iter().zip(sample.roles.clone());
-        targets.filter(|(_, role)| *role != Role::Padding).map(move |(target, _)| (number, target))
-    };
-    samples.iter().enumerate().flat_map(targets)
-}
-
 /// Returns a group for each target such that gains of different groups are independent. The group is the sequence or,
 /// if there are few sequences, the target token, because equal targets of one sequence have similar predictions. An
 /// answer is always grouped by its prompt.
@@ -307,38 +339,6 @@ fn margin(values: &[f64], groups: &[usize], tail: f64) -> Option<f64> {
     Some(error(between, group_count - 1.0)?.max(error(within, count - 1.0)?))
 }
 
-/// Returns the loss of the unigram baseline on each target of `samples`. The baseline counts the targets of the
-/// training set, over `vocab` tokens, with add-one smoothing.
-pub fn unigram(train: &Sequences, samples: &[Sample], vocab: usize) -> Vec<f64> {
-    let mut counts = vec![1.0; vocab];
-    // The first batches of a large set are enough.
-    let batches = MAX_COUNTED_TARGETS / (64 * train.time()).max(1) + 1;
-    for batch in train.batches(64).take(batches) {
-        for (&target, role) in batch.targets.iter().zip(&batch.roles) {
-            counts[target as usize] += f64::from(*role != Role::Padding);
-        }
-    }
-    let all = counts.iter().sum::<f64>();
-    unpadded_targets(samples).map(|(_, target)| (all / counts[target as usize]).ln()).collect()
-}
-
-/// Returns the losses of an adaptive unigram baseline, which counts the tokens of each sample up to the target.
-fn adaptive_unigram(samples: &[Sample], vocab: usize) -> Vec<f64> {
-    let losses = |sample: &Sample| {
-        let mut counts = BTreeMap::<u32, f64>::new();
-        let mut losses = Vec::new();
-        for (position, (input, target)) in sample.inputs.iter().zip(&sample.targets).enumerate() {
-            *counts.entry(*input).or_default() += 1.0;
-            let count = 1.0 + counts.get(target).copied().unwrap_or(0.0);
-            if sample.roles[position] != Role::Padding {
-                losses.push(((position + 1 + vocab) as f64 / count).ln());
-            }
-        }
-        losses
-    };
-    samples.iter().flat_map(losses).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,15 +365,30 @@ mod tests {
     }
 
     #[test]
-    fn adaptive_unigram_counts_earlier_tokens() {
-        let sample = Sample {
-            inputs: vec![3, 3, 5],
-            targets: vec![3, 5, 1],
-            roles: vec![Role::Unknown, Role::Unknown, Role::Padding],
-            source: None,
-            documents: None,
+    fn the_most_likely_token_gains_by_its_selection() {
+        let vocab = 49_152;
+        let uniform = vec![(vocab as f64).ln()];
+        // 40 times as likely as the others, as the most likely token of random weights.
+        let losses = TargetLosses { model: vec![uniform[0] - 3.7], unigram: uniform.clone(), uniform };
+        assert_eq!(unlikely(&losses, &[0], None), None);
+        assert!(unlikely(&losses, &[0], Some(vocab)).unwrap().contains("name the answer"));
+    }
+
+    #[test]
+    fn large_gains_at_some_targets_are_evidence() {
+        let gain = |second: f64| {
+            let gains: Vec<f64> =
+                (0..28).map(|at| if at < 14 { -5.0 } else { second + f64::from(at % 3) }).collect();
+            Gain {
+                model: 0.0,
+                baseline: 1.0,
+                baseline_of: Baseline::Uniform,
+                all_ablated: 1.0,
+                no_circuit: None,
+                over: [gains.clone(), gains],
+                groups: (0..28).collect(),
+            }
         };
-        let expected = [(8.0f64 / 2.0).ln(), (9.0f64 / 1.0).ln()];
-        assert_eq!(adaptive_unigram(&[sample], 7), expected);
+        assert!(gain(5.0).is_in_selection() && !gain(1.5).is_in_selection());
     }
 }

@@ -55,6 +55,7 @@ mod stored;
 #[cfg(test)]
 mod testing;
 mod tuned;
+mod unigram;
 mod variants;
 mod watch;
 mod weights;
@@ -64,7 +65,7 @@ pub use explanation::{
     Basis, CircuitGain, Component, ContextSource, Cut, Edge, Explanation, HeadAnalysis, Neuron,
     NeuronAnalysis, NeuronContext, RandomEffects, TestedConnections, Views,
 };
-pub use gain::{Baseline, unigram};
+pub use gain::Baseline;
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
@@ -74,6 +75,7 @@ pub use patching::{Pair, Patching};
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use score_parts::ScoreParts;
+pub use unigram::unigram;
 pub use watch::{ExplanationStage, Unwatched, Watch};
 pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
 

@@ -84,6 +84,8 @@ impl Ablation {
 pub struct Question {
     /// True if the targets are answers to explain; false if the loss on them is explained.
     pub of_answers: bool,
+    /// True if the answer is the model's most likely token. A model with random weights has one, too.
+    pub is_predicted: bool,
     /// For each sequence, the token whose logit is subtracted from the answer's. Empty: the log-probability of the
     /// answer is explained.
     pub against: Vec<u32>,
@@ -178,7 +180,8 @@ impl Question {
             Ok(Sample { inputs: prompt.tokens.clone(), targets, roles, source: None, documents: None })
         };
         let samples = prompts.iter().map(sample).collect::<Result<_>>()?;
-        Ok((samples, Self { of_answers: true, against, corrupted }))
+        let is_predicted = prompts.iter().any(|prompt| prompt.answer.is_none());
+        Ok((samples, Self { of_answers: true, is_predicted, against, corrupted }))
     }
 }
 

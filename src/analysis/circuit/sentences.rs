@@ -10,14 +10,21 @@ use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
 use crate::numbers::{counted, fixed, signed, thousands};
 
+/// The minimum share of the gain by which the ablation of a harmful component improves the model.
+const MIN_HARM: f64 = 0.01;
+
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it.
 pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
     let mut sentences = explanation.repeated.as_ref().map(describe_repeated).unwrap_or_default();
     if let Some(reason) = &explanation.gain.no_circuit {
-        sentences.push(format!("Nothing to explain: {reason}."));
+        let is_cut =
+            explanation.cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Components));
+        let beginning = if is_cut { "Not explained" } else { "Nothing to explain" };
+        sentences.push(format!("{beginning}: {reason}."));
         return sentences;
     }
+    sentences.extend(describe_selection(explanation));
     sentences.push(describe_circuit(explanation));
     sentences.push(match explanation.gain.smaller_sets {
         Some(sets) => format!(
@@ -72,6 +79,28 @@ fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
         false if ablated > full => format!("raises the {name} from {before} to {after}"),
         false => format!("lowers the {name} from {before} to {after}"),
     }
+}
+
+/// Names the positions of the targets, if the model is better than the unigram baseline only at some.
+fn describe_selection(Explanation { basis, gain, repeated, .. }: &Explanation) -> Option<String> {
+    let is_selection = gain.quantity == Quantity::Loss
+        && repeated.is_none()
+        && basis.sequences == 1
+        && basis.positions.len() < basis.inputs.len();
+    let runs = basis.positions.chunk_by(|one, next| one + 1 == *next);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [only] => only.to_string(),
+            [first, .., last] => format!("{first} to {last}"),
+            [] => String::new(),
+        })
+        .collect();
+    is_selection.then(|| {
+        format!(
+            "The loss is that of the next tokens after the positions {}, where the model is better than the unigram baseline.",
+            runs.join(", ")
+        )
+    })
 }
 
 fn describe_circuit(explanation: &Explanation) -> String {
@@ -155,7 +184,10 @@ fn describe_effect(
     {
         effect += &format!(" (95 % interval of the change: {low} to {high})");
     }
-    if gain.quantity.is_worse(gain.model, *ablated) && rounded(gain.model) != rounded(*ablated) {
+    // A change may be due to chance, or negligible.
+    let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
+    let is_large = (ablated - gain.model).abs() >= MIN_HARM * (gain.model - gain.baseline).abs();
+    if gain.quantity.is_worse(gain.model, *ablated) && is_certain && is_large {
         effect += ", so it makes the model worse on these sequences";
     }
     let without = without.map(|without| percent(gain.share(without)));
