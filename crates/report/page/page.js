@@ -253,6 +253,7 @@ function drawSummary() {
   // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;
   at("training-title").closest("section").hidden = data.summary.length === 0 && lossSteps.length === 0;
+  at("towards-floor").hidden = loss.floor === null;
   const { weights } = data.loss;
   at("weights-note").hidden = loss.diverged === null && !weights;
   const diverged = loss.diverged === null ? "" : `The run diverged at step ${integer(loss.diverged)}. `;

@@ -93,8 +93,8 @@ fn row_names_are_not_values() {
         write(folder, name, "a,b,c\n", 200, row);
         let all = described(folder, name, &[]);
         assert_eq!(
-            (&all["vocab"], &all["table"]["rows"][1]),
-            (&json!(7), &json!(["2", "1", "1", noise(1, 7).to_string()]))
+            (&all["vocab"], &all["table"]["header"], &all["table"]["rows"][1]),
+            (&json!(7), &json!(["a", "b", "c"]), &json!(["1", "1", noise(1, 7).to_string()]))
         );
         let column = described(folder, name, &["data.column=b", "data.length=8"]);
         assert_eq!(column["vocab"], 5, "{column}");

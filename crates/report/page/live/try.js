@@ -102,7 +102,9 @@ function drawChips({ typing }) {
 function markChip() {
   const marked = isInputShown() ? state.position + input.first : -1;
   for (const chip of at("chips").children) chip.setAttribute("aria-selected", Number(chip.dataset.index ?? -2) === marked);
-  if (marked >= 0) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
+  // A refused input has no chips.
+  if (at(`chip-${marked}`)) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
+  else at("chips").removeAttribute("aria-activedescendant");
   showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]'));
   drawReplacement(marked);
 }

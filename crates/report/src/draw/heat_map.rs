@@ -128,7 +128,7 @@ impl HeatMap {
                 (Some(value), Some((size, digits))) => {
                     picture.text(&fixed(*value, digits), point, &style(size));
                 }
-                (None, _) if width >= style(VALUE_SIZES[0]).width(blank) => {
+                (None, _) if !blank.is_empty() && width >= style(VALUE_SIZES[0]).width(blank) => {
                     picture.text(blank, point, &style(VALUE_SIZES[0]));
                 }
                 _ => {}

@@ -87,7 +87,9 @@ fn vector_file_of_many_heads_is_small() {
         let value = |i: usize| ((i * 2 + head) as u32).wrapping_mul(2_654_435_761) >> 8;
         (0..time * time).map(|i| if i % time <= i / time { value(i) as f32 / 2e9 } else { 0.0 }).collect()
     };
-    let all = reading(time, (0..12).map(|layer| (0..12).map(|i| noise(12 * layer + i)).collect()).collect());
+    let mut all =
+        reading(time, (0..12).map(|layer| (0..12).map(|i| noise(12 * layer + i)).collect()).collect());
+    all.maps.visible = vec![(0..time).map(|query| 0..query + 1).collect(); 12];
     let layers = all.layers(&Default::default(), &[]);
     let picture = heads::picture("golden", &all, &layers, WeightColors::Linear);
     for format in [PictureFormat::Svg, PictureFormat::Pdf] {
