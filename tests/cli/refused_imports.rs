@@ -252,6 +252,20 @@ fn mistral_configs_have_a_window_by_default() {
         let output = run(dir.path(), &[&["import", "--run", name], &arguments[..]].concat());
         assert!(output.status.success(), "{name}: {}", text(&output.stderr));
     }
+    // As a Mistral, the model has the window.
+    for (name, window, expected) in [
+        ("default", None, Some("window = 4096")),
+        ("short", Some(json!(7)), Some("window = 7")),
+        ("full", Some(Value::Null), None),
+        ("context", Some(json!(8192)), None),
+    ] {
+        write(window);
+        let output = run(dir.path(), &["import", "model", "--run", name]);
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        let config = fs::read_to_string(dir.path().join(name).join("config.toml")).unwrap();
+        let found = config.lines().find(|line| line.starts_with("window = "));
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 #[test]

@@ -35,7 +35,8 @@ export const type = (typed, id = "input-text") => value(`(() => {
 /** Waits until the page, if it runs a model, has computed its answer and the expression holds, which counts as a check. */
 export async function until(expression, what, attempts = 500) {
   for (let i = 0; i < attempts; i++) {
-    if (await value(`(document.getElementById("try")?.ariaBusy ?? "false") === "false" && Boolean(${expression})`)) return check(true, what);
+    const isComputed = `(!document.getElementById("try") || document.getElementById("try").ariaBusy === "false")`;
+    if (await value(`${isComputed} && Boolean(${expression})`)) return check(true, what);
     await new Promise((done) => setTimeout(done, 20));
   }
   check(false, `${what}: ${expression}`);
