@@ -316,7 +316,7 @@ fn page_refuses_unreadable_input() {
 #[test]
 fn panels_are_saved_and_pages_embedded() {
     let dir = TempDir::new().unwrap();
-    let sets = ["training.steps=20", "analysis.every=10", "analysis.samples=2"];
+    let sets = ["training.steps=200", "analysis.every=100", "analysis.samples=2"];
     let report = small_run(dir.path(), &sets, "run").join("report.html");
     browse("save.mjs", std::slice::from_ref(&report));
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());

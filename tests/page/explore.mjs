@@ -373,7 +373,11 @@ async function exploreTexts() {
   same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
   const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
   same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
-  if (expected.heads.length > 0) same(await value(`document.getElementById("chosen").textContent`), `layer ${expected.shown.decoder.length - 1}, head ${expected.shown.decoder.at(-1)}`, "the head that is selected first");
+  if (expected.heads.length > 0) {
+    const effects = expected.shown.decoder.map((head, layer) => expected.heads[layer][head].zero_ablation ?? -Infinity);
+    const layer = effects.lastIndexOf(Math.max(...effects));
+    same(await value(`document.getElementById("chosen").textContent`), `layer ${layer}, head ${expected.shown.decoder[layer]}`, "the head that is selected first");
+  }
   same(await value("document.scripts.length"), 2, "scripts");
   same(await value("document.images.length"), 0, "images");
   same(await value(`Object.keys(window).filter((name) => ["data", "state", "update"].includes(name)).length`), 0, "globals");

@@ -78,6 +78,22 @@ async function checkLink() {
   check(await value(`window.copied.startsWith(location.href.split("#")[0] + "#tokens=")`), "the link leads to this state");
 }
 
+/** Reloads the page, which must look as before. */
+async function checkReload() {
+  const view = () => value(`[document.getElementById("reading").dataset.layer, document.getElementById("reading").dataset.query, document.documentElement.dataset.theme, document.getElementById("theme").textContent].join(" ")`);
+  const before = await value(`document.getElementById("reading").dataset.query`);
+  await press("#chip-3");
+  await until(`document.getElementById("reading").dataset.query !== "${before}"`, "another position is selected");
+  await press("#theme");
+  await press("#theme");
+  const shown = await view();
+  check(shown.endsWith("dark Dark"), `the dark theme: ${shown}`);
+  await page.send("Page.reload");
+  await new Promise((done) => setTimeout(done, 300));
+  await until(`document.documentElement?.dataset.ready === "true"`, "the page is reloaded");
+  same(await view(), shown, "the view after a reload");
+}
+
 /** Embeds the page as the text of a frame, as a notebook does. */
 async function checkFrame() {
   const folder = mkdtempSync(join(tmpdir(), "frame-"));
@@ -93,4 +109,4 @@ async function checkFrame() {
 }
 
 await page.open(pathToFileURL(resolve(report)).href);
-await explore(report, [checkUndo, checkLink, checkPanels, checkFrame]);
+await explore(report, [checkReload, checkUndo, checkLink, checkPanels, checkFrame]);

@@ -45,19 +45,40 @@ function hasTheme(theme) {
   return (chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === theme;
 }
 
+/** Keeps a text until the page is reloaded, where the browser allows it. */
+function keep(name, text) {
+  try {
+    sessionStorage.setItem(`${location.pathname} ${name}`, text);
+  } catch { /* a frame without an origin */ }
+}
+
+/** Returns a kept text after a reload; null otherwise. */
+function kept(name) {
+  try {
+    const [navigation] = /** @type {any[]} */ (performance.getEntriesByType("navigation"));
+    return navigation?.type === "reload" ? sessionStorage.getItem(`${location.pathname} ${name}`) : null;
+  } catch {
+    return null;
+  }
+}
+
 /**
  * Makes the button `theme` switch between the themes. Redraws when the button, the system or printing changes the
  * theme.
  */
 function followTheme(redraw) {
-  at("theme").addEventListener("click", () => {
-    const root = document.documentElement;
-    const next = { undefined: "light", light: "dark", dark: undefined }[root.dataset.theme];
-    if (next) root.dataset.theme = next;
+  const root = document.documentElement;
+  const choose = (theme) => {
+    if (theme) root.dataset.theme = theme;
     else delete root.dataset.theme;
-    const name = { light: "Light", dark: "Dark" }[next] ?? "Auto";
+    const name = { light: "Light", dark: "Dark" }[theme] ?? "Auto";
     at("theme").replaceChildren(name);
-    at("theme").setAttribute("aria-label", next ? `${name} colours` : `${name}: colours of the system`);
+    at("theme").setAttribute("aria-label", theme ? `${name} colours` : `${name}: colours of the system`);
+    keep("theme", theme ?? "");
+  };
+  choose(kept("theme") || undefined);
+  at("theme").addEventListener("click", () => {
+    choose({ undefined: "light", light: "dark", dark: undefined }[root.dataset.theme]);
     redraw();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

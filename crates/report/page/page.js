@@ -54,11 +54,17 @@
 // Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
 // exists if the page contains the model.
 
+/** The layer whose head matters most by its zero ablation; the last one if ablations are unknown. */
+const firstLayer = data.shown.decoder.reduce((most, _, layer) => {
+  const effect = (layer) => data.heads[layer]?.[data.shown.decoder[layer]]?.zero_ablation ?? -Infinity;
+  return effect(layer) >= effect(most) ? layer : most;
+}, 0);
+
 const state = {
   sample: data.sample,
   kind: "decoder",
-  layer: data.layers.length - 1,
-  head: data.shown.decoder.at(-1),
+  layer: firstLayer,
+  head: data.shown.decoder[firstLayer],
   query: 0, // the cell under the pointer, or the selected cell
   key: 0,
   selected: { query: 0, key: 0 }, // the selected cell, to which the cursor returns when the pointer leaves
@@ -186,6 +192,7 @@ function drawControls() {
 function markControls() {
   for (const id of ["sample", "predicted-sample"]) at(id).value = state.sample;
   for (const input of at("kinds").querySelectorAll("input")) input.checked = input.value === state.kind;
+  for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('[name="view"]'))) input.checked = input.value === state.view;
   at("sort").value = state.sort;
   at("score").value = state.score;
   choices("layers", "layer", data.layers.length, state.layer);
@@ -269,6 +276,20 @@ if (maps().bin > 0) {
   state.position = data.readings[state.sample].inputs.length - 1;
 }
 
+/** Selects what was selected before the page was reloaded, if it still exists. Typed input is in the address. */
+function restoreView() {
+  const view = JSON.parse(kept("view") ?? "null");
+  if (!view || !data.maps[view.sample]?.some(({ kind, bin }) => kind === view.kind && bin > 0) || !(view.head < data.layers[view.layer])) return;
+  const { queries, keys } = maps(view.sample, view.kind);
+  if (!(view.query < queries.length && view.key < keys.length && view.position < data.readings[view.sample].inputs.length)) return;
+  Object.assign(state, view, { selected: { query: view.query, key: view.key } });
+}
+
+restoreView();
+window.addEventListener("pagehide", () => {
+  const { sample, kind, layer, head, query, key, position, view } = state;
+  keep("view", JSON.stringify({ sample, kind, layer, head, query, key, position, view }));
+});
 drawSummary();
 startCurves();
 startFilm();
