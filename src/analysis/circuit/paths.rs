@@ -275,13 +275,11 @@ mod tests {
     use crate::analysis::circuit::{Question, explainable};
     use crate::data::Role;
     use crate::model::{ModelConfig, Sizes};
-    use burn_ndarray::NdArray;
 
     #[test]
     fn estimates_are_changes_of_inputs_times_gradients() {
         let config = ModelConfig { d_model: 20, heads: 5, key_value_heads: 1, ..ModelConfig::default() };
-        let model =
-            noisy_model::<NdArray>(&config, Sizes { vocab: 13, context: 7, source_context: None }, 0.3);
+        let model = noisy_model(&config, Sizes { vocab: 13, context: 7, source_context: None }, 0.3);
         let sample = |inputs: [u32; 7]| Sample {
             targets: inputs.iter().map(|token| token / 2).collect(),
             roles: vec![Role::Unknown; 7],

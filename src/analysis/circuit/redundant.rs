@@ -40,21 +40,17 @@ impl<B: Backend> Bench<'_, B> {
 
 #[cfg(test)]
 mod tests {
-    use burn_ndarray::NdArray;
-
     use super::*;
     use crate::analysis::Sample;
     use crate::analysis::circuit::testing::noisy_model;
     use crate::analysis::circuit::{Question, explainable};
     use crate::model::{ModelConfig, Sizes};
 
-    type B = NdArray;
-
     #[test]
     fn preferred_heads_stay_if_they_contribute_without_the_others() {
         let config = ModelConfig { d_model: 20, heads: 5, layers: 3, ..ModelConfig::default() };
         let sizes = Sizes { vocab: 11, context: 8, source_context: None };
-        let model = noisy_model::<B>(&config, sizes, 0.2);
+        let model = noisy_model(&config, sizes, 0.2);
         let samples = [Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6])];
         let (model, question) = (explainable(&model).unwrap(), Question::default());
         let bench = Bench::new(model, &samples, &question, &Default::default()).unwrap();

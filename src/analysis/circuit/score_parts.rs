@@ -277,7 +277,6 @@ mod tests {
     use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
     use crate::model::{Inputs, ModelConfig, Sizes};
     use crate::position::PositionScheme;
-    use burn_ndarray::NdArray;
 
     #[test]
     fn parts_sum_to_the_score() {
@@ -290,7 +289,7 @@ mod tests {
         });
         for config in configs {
             let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-            let model = noisy_model::<NdArray>(&config, sizes, 0.2);
+            let model = noisy_model(&config, sizes, 0.2);
             let inputs = || Inputs::tokens(Tensor::from_ints([[3, 1, 4, 1, 5, 9, 2]], &Default::default()));
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, inputs(), &[], &Interventions::default()).unwrap();

@@ -384,18 +384,3 @@ fn doubtful_readings_cause_warnings() {
     );
     assert!(!guesses(&numbered, Column::Name("1".into())).contains("another column"));
 }
-
-#[test]
-fn different_lists_in_cells_are_refused() {
-    for separator in [",", ";"] {
-        let list = |row: usize| [row % 7, row % 11, row].map(|value| value.to_string()).join(separator);
-        let rows = (0..40).map(|row| format!("{row},\"{}\"\n", list(row))).collect::<String>();
-        let file = File::new("a.csv", format!("id,list\n{rows}"));
-        let config = DataConfig { column: Column::Name("list".into()), ..file.config() };
-        let problem = file.problem(config);
-        assert!(
-            problem.contains("40 different texts") && problem.contains("each would be one token"),
-            "{problem}"
-        );
-    }
-}

@@ -238,3 +238,18 @@ fn values_outside_the_vocabulary_are_reported() {
     let error = load_with(&file.config(), 0, &Vocabulary::integers(3, &[])).unwrap_err().to_string();
     assert!(error.contains(":2: value 1: `3` is not in the vocabulary of 3 integers"), "{error}");
 }
+
+#[test]
+fn different_lists_in_cells_are_refused() {
+    for separator in [",", ";"] {
+        let list = |row: usize| [row % 7, row % 11, row].map(|value| value.to_string()).join(separator);
+        let rows = (0..40).map(|row| format!("{row},\"{}\"\n", list(row))).collect::<String>();
+        let file = File::new("a.csv", format!("id,list\n{rows}"));
+        let config = DataConfig { column: Column::Name("list".into()), ..file.config() };
+        let problem = file.problem(config);
+        assert!(
+            problem.contains("40 different texts") && problem.contains("each would be one token"),
+            "{problem}"
+        );
+    }
+}
