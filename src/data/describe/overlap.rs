@@ -1,6 +1,10 @@
 //! Validation sequences that also occur in training, and validation tokens that do not.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{BTreeMap, HashMap},
+    iter,
+    ops::Range,
+};
 
 use crate::data::{dataset::Dataset, ids::Ids, sequences::Sequences};
 
@@ -31,13 +35,51 @@ pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
     }
 }
 
-/// Returns the indices of the validation samples that also occur in training, in no particular order. Rows must be
-/// equal, including the source; windows of a stream may occur anywhere in the training part.
+/// Returns the indices of the validation samples that also occur in training, in no particular order. Rows must equal
+/// training rows, including the source; windows of a stream may occur anywhere in the training part. Rows also match
+/// within a stream and windows within rows, if they have at least [`MIN_SAMPLE`] tokens.
 pub fn leaked_samples(train: &Sequences, valid: &Sequences) -> Vec<usize> {
     match (train.stream(), valid.stream()) {
         (Some(train), Some(part)) => leaked_windows(train, part, valid.time(), 1),
+        (Some((ids, part)), None) if valid.source_time().is_none() => {
+            samples_within(iter::once(ids.iter(part).collect()), valid)
+        }
+        (None, Some(_)) if train.source_time().is_none() => {
+            samples_within((0..train.len()).map(|sample| train.sample(sample).1), valid)
+        }
         _ => leaked_rows(train, valid),
     }
+}
+
+/// Samples with fewer tokens can occur within other sequences by chance.
+const MIN_SAMPLE: usize = 8;
+
+/// Returns the validation samples that occur anywhere within one of the training `sequences`. Rolling hashes search for
+/// the first tokens of each sample, as many as the largest power of 2 within its length, and each match is verified.
+fn samples_within(sequences: impl Iterator<Item = Vec<u32>>, valid: &Sequences) -> Vec<usize> {
+    let samples: Vec<Vec<u32>> = (0..valid.len()).map(|sample| valid.sample(sample).1).collect();
+    let mut wanted: BTreeMap<usize, HashMap<u64, Vec<usize>>> = BTreeMap::new();
+    for (index, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.len() >= MIN_SAMPLE) {
+        let tokens = 1 << sample.len().ilog2();
+        let hash = sample[..tokens].iter().fold(0, |hash, &id| step(hash, id));
+        wanted.entry(tokens).or_default().entry(hash).or_default().push(index);
+    }
+    let mut leaked = Vec::new();
+    for sequence in sequences {
+        for (&tokens, wanted) in wanted.iter_mut().filter(|(tokens, _)| **tokens <= sequence.len()) {
+            let oldest = oldest_factor(tokens);
+            let mut hash = sequence[..tokens - 1].iter().fold(0, |hash, &id| step(hash, id));
+            for (start, window) in sequence.windows(tokens).enumerate() {
+                hash = step(hash, window[tokens - 1]);
+                if let Some(candidates) = wanted.get_mut(&hash) {
+                    let occurs = |sample: &mut usize| sequence[start..].starts_with(&samples[*sample]);
+                    leaked.extend(candidates.extract_if(.., occurs));
+                }
+                hash = hash.wrapping_sub(oldest.wrapping_mul(digit(window[0])));
+            }
+        }
+    }
+    leaked
 }
 
 fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
@@ -61,8 +103,8 @@ fn leaked_rows(train: &Sequences, valid: &Sequences) -> Vec<usize> {
 }
 
 /// Searches for the windows of one part of a stream in another part with a rolling hash (Karp & Rabin 1987), in one
-/// pass; only one of `every` windows is searched for. Each match is verified token by token. A shorter last window is extended by the tokens before it, because a
-/// few tokens can match by chance.
+/// pass; only one of `every` windows is searched for. Each match is verified token by token. A shorter last window is
+/// extended by the tokens before it, because a few tokens can match by chance.
 fn leaked_windows(
     (ids, train): (&Ids, Range<usize>),
     (wanted_ids, valid): (&Ids, Range<usize>),
@@ -88,8 +130,7 @@ fn leaked_windows(
     let bucket = |hash: u64| (hash >> 32) as usize & (buckets - 1);
     let mut may_be_wanted = vec![false; buckets];
     wanted.iter().for_each(|&(hash, ..)| may_be_wanted[bucket(hash)] = true);
-    // The factor of a window's oldest token in its hash.
-    let oldest = (1..tokens).fold(1u64, |power, _| power.wrapping_mul(BASE));
+    let oldest = oldest_factor(tokens);
     let mut hash = ids.iter(train.start..train.start + length).fold(0, step);
     let mut leaked = Vec::new();
     let ends = ids.iter(train.start..train.end - length).zip(ids.iter(train.start + length..train.end));
@@ -111,6 +152,11 @@ fn leaked_windows(
 
 /// The base of the rolling hash: odd and without a pattern, so that the upper bits of a hash depend on every token.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Returns the factor of a window's oldest token in its hash.
+fn oldest_factor(tokens: usize) -> u64 {
+    (1..tokens).fold(1, |power: u64, _| power.wrapping_mul(BASE))
+}
 
 fn digit(id: u32) -> u64 {
     u64::from(id) + 1
@@ -150,6 +196,23 @@ mod tests {
         let train = Sequences::pairs(rows(&[&[1, 2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         let valid = Sequences::pairs(rows(&[&[2], &[3]]), rows(&[&[9, 2, 9], &[9, 3, 9]]));
         assert_eq!(leaked(&train, &valid), 1);
+    }
+
+    #[test]
+    fn rows_leak_within_a_stream_and_windows_within_rows() {
+        let stream: Vec<u32> = (0..40).collect();
+        let windows = Sequences::windows(Arc::new(rows(&[&stream])), 2..40, 8);
+        let other: Vec<u32> = (20..30).chain([1]).collect();
+        let set = [&stream[2..12], &stream[0..12], &stream[5..12], &stream[31..40], &stream[2..12], &other];
+        let set = Sequences::rows(rows(&set));
+        let mut samples = leaked_samples(&windows, &set);
+        samples.sort_unstable();
+        assert_eq!(samples, [0, 3, 4]);
+        // The windows start at 2, 10, 18 and 26, and the last one has too few tokens.
+        let train = Sequences::rows(rows(&[&stream[1..20], &stream[26..40]]));
+        let mut samples = leaked_samples(&train, &windows);
+        samples.sort_unstable();
+        assert_eq!(samples, [0, 1, 3]);
     }
 
     #[test]
