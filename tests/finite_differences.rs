@@ -189,6 +189,7 @@ fn model_options_match_finite_differences() {
     // At the kink of a ReLU, a finite difference does not approximate the derivative.
     let kinds = kinds::configs_covering_all_pairs(&small()).into_iter();
     kinds.filter(|kind| kind.activation != Activation::Relu).for_each(check_model);
+    kinds::variants_covering_all_pairs(&small()).into_iter().for_each(check_model);
     check_model(ModelConfig { tie_embeddings: true, embedding_norm: true, ..small() });
     let architecture = Architecture::EncoderDecoder;
     let modern = ModelConfig { qk_norm: true, d_head: 4, norm_kind: NormKind::Rms, ..small() };

@@ -112,6 +112,7 @@ fn decoders_of_every_kind_learn() {
             _ => learns_a_period(kind),
         }
     }
+    kinds::variants_covering_all_pairs(&base).into_iter().for_each(learns_a_period);
     // Random positions carry no information in this task and act as noise, which the model learns to ignore.
     learns_successors(small(Architecture::Decoder, PositionScheme::RandomSinusoidal));
 }

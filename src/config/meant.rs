@@ -9,7 +9,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
 /// The keys, with their names in other programs and papers.
-const SYNONYMS: [(&str, &[&str]); 44] = [
+const SYNONYMS: [(&str, &[&str]); 49] = [
     ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
     ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
     ("run.from", &["init_from", "pretrained", "checkpoint", "from_pretrained"]),
@@ -36,6 +36,11 @@ const SYNONYMS: [(&str, &[&str]); 44] = [
         &["n_kv_head", "n_kv_heads", "kv_heads", "num_key_value_heads", "num_kv_heads"],
     ),
     ("model.window", &["sliding_window", "window_size", "attention_window", "local_attention"]),
+    ("model.rotary_fraction", &["partial_rotary_factor", "rotary_pct", "rotary_percent"]),
+    ("model.rope_theta_local", &["rope_local_base_freq", "local_rope_theta"]),
+    ("model.attention_softcap", &["attn_logit_softcapping", "attn_softcap", "logit_cap"]),
+    ("model.attention_gate", &["gated_attention", "output_gate"]),
+    ("model.parallel", &["use_parallel_residual", "parallel_block", "parallel_residual"]),
     ("model.layer_pattern", &["layer_types", "attention_types", "sliding_window_pattern"]),
     (
         "model.layers",

@@ -16,7 +16,7 @@ use super::page::{browse, installed};
 use super::{generate::json, small_run, text};
 
 /// The tested models, which together cover every architecture, position scheme, norm, activation and flag.
-const MODELS: [(&str, &[&str]); 10] = [
+const MODELS: [(&str, &[&str]); 12] = [
     ("learned", &["model.head_bias=true", "model.embedding_norm=true"]),
     (
         "llama",
@@ -61,6 +61,37 @@ const MODELS: [(&str, &[&str]); 10] = [
     ("sinusoidal", &["model.position=sinusoidal", "model.activation=gelu_tanh", "model.embedding_norm=true"]),
     // More than a million parameters, which the page stores in half precision.
     ("half", &["model.d_model=256", "model.position=rotary"]),
+    (
+        "gemma",
+        &[
+            "model.position=rotary",
+            "model.rope_theta_local=100",
+            "model.window=4",
+            "model.layer_pattern=[\"local\", \"global\"]",
+            "model.norm=sandwich",
+            "model.norm_kind=rms",
+            "model.norm_unit_offset=true",
+            "model.attention_scale=0.4",
+            "model.attention_softcap=2",
+            "model.attention_gate=elementwise",
+            "model.sinks=off_by_one",
+        ],
+    ),
+    (
+        "neox",
+        &[
+            "model.position=rotary",
+            "model.rotary_fraction=0.5",
+            "model.rotary_skip_every=2",
+            "model.parallel=true",
+            "model.norm=output",
+            "model.qk_norm=true",
+            "model.qk_norm_scope=all_heads",
+            "model.key_value_heads=2",
+            "model.attention_gate=head",
+            "model.sinks=learned",
+        ],
+    ),
     ("random", &["model.position=random_sinusoidal", "model.largest_position=100"]),
     ("one-layer", &["model.architecture=one_layer", "model.qk_norm=true"]),
     ("none", &["model.position=none", "model.activation=silu", "model.query_key_value_bias=false"]),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use causal_attention::model::{LayerSpan, ModelConfig, NormPlacement};
+use causal_attention::attention::{AttentionGate, Sinks};
+use causal_attention::model::{LayerSpan, ModelConfig, NormPlacement, QkNormScope};
 use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::{PositionScheme, RopeScaling};
 
@@ -49,6 +50,44 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
         }
     };
     (0..42).map(kind).collect()
+}
+
+/// Returns decoder configs with the sizes of `base` that cover every pair of values of the keys of attention variants and
+/// of their blocks. All have rotary positions.
+pub fn variants_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
+    // Any two columns of a Plackett-Burman design of 12 rows have all four pairs of values (Biometrika 33, 1946).
+    const ROW: [bool; 11] = [true, true, false, true, true, true, false, false, false, true, false];
+    let variant = |i: usize| {
+        let has = |key: usize| i < 11 && ROW[(key + i) % 11];
+        ModelConfig {
+            position: PositionScheme::Rotary,
+            attention_scale: has(0).then_some(0.4),
+            attention_softcap: has(1).then_some(3.0),
+            sinks: if has(2) { [Sinks::OffByOne, Sinks::Learned][i % 2] } else { Sinks::None },
+            attention_gate: match has(3) {
+                true => [AttentionGate::Head, AttentionGate::Elementwise][i / 2 % 2],
+                false => AttentionGate::None,
+            },
+            qk_norm: has(4),
+            qk_norm_scope: if has(4) { QkNormScope::AllHeads } else { QkNormScope::Head },
+            norm: match [has(5), has(6)] {
+                [false, _] => NormPlacement::Pre,
+                [true, false] => NormPlacement::Sandwich,
+                [true, true] => NormPlacement::Output,
+            },
+            parallel: has(7),
+            norm_kind: if has(8) { NormKind::Rms } else { NormKind::Layer },
+            norm_unit_offset: has(8),
+            rotary_fraction: has(9).then_some(0.5),
+            rotary_skip_every: has(9).then_some(2),
+            window: has(10).then_some(base.heads + 2),
+            rope_theta_local: has(10).then_some(100.0),
+            layer_pattern: if has(10) { vec![LayerSpan::Local] } else { Vec::new() },
+            key_value_heads: if i.is_multiple_of(3) { base.heads / 2 } else { 0 },
+            ..base.clone()
+        }
+    };
+    (0..12).map(variant).collect()
 }
 
 #[test]

@@ -20,7 +20,13 @@ const HEADS: usize = 4;
 
 fn norm<B: Backend>(case: &Case, name: &str) -> Norm<B> {
     let parameter = |part: &str| Param::from_tensor(case.float::<B, 1>(&format!("weight.{name}.{part}")));
-    Norm { gamma: parameter("weight"), beta: Some(parameter("bias")), epsilon: 1e-5, kind: NormKind::Layer }
+    Norm {
+        gamma: parameter("weight"),
+        beta: Some(parameter("bias")),
+        epsilon: 1e-5,
+        kind: NormKind::Layer,
+        unit_offset: false,
+    }
 }
 
 fn feed_forward<B: Backend>(case: &Case) -> FeedForward<B> {
@@ -41,7 +47,10 @@ fn encoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
         cross_attention: None,
         feed_forward_norm: norm(&case, "norm2"),
         feed_forward: feed_forward(&case),
+        output_norms: None,
         placement,
+        parallel: false,
+        skips_rotation: false,
     };
     let mask = Mask::none().hide_keys(case.hidden("input.key_padding"));
     let (x, position) = (case.float("input.x"), ScorePosition::None);
@@ -60,7 +69,10 @@ fn decoder_layer<B: Backend>(name: &str, placement: NormPlacement) {
         cross_attention: Some(cross_attention.clone()),
         feed_forward_norm: norm(&case, "norm3"),
         feed_forward: feed_forward(&case),
+        output_norms: None,
         placement,
+        parallel: false,
+        skips_rotation: false,
     };
     let memory_mask = Mask::none().hide_keys(case.hidden("input.memory_key_padding"));
     let (x, memory): (Tensor<B, 3>, _) = (case.float("input.x"), case.float("input.memory"));

@@ -16,7 +16,7 @@ macro_rules! display_line {
     };
 }
 
-/// Implements the display of a module as a tree of its fields, without those that are absent.
+/// Implements the display of a module as a tree of its fields, without those that are absent or false.
 macro_rules! display_tree {
     ($module:ident) => {
         impl<B: Backend> burn::module::ModuleDisplay for $module<B> {
@@ -25,7 +25,8 @@ macro_rules! display_tree {
                 let fields = burn::module::ModuleDisplayDefault::content(self, content)?;
                 let mut fields = fields.set_top_level_type(stringify!($module));
                 // The modules show the values of their config.
-                fields.attributes.retain(|field| field.value != "None" && field.name != "config");
+                let is_absent = |value: &str| matches!(value, "None" | "false");
+                fields.attributes.retain(|field| !is_absent(&field.value) && field.name != "config");
                 Some(fields)
             }
         }

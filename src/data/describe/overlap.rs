@@ -37,7 +37,7 @@ pub(super) fn leaked(train: &Sequences, valid: &Sequences) -> usize {
 
 /// Returns the indices of the validation samples that also occur in training, in no particular order. Rows must equal
 /// training rows, including the source; windows of a stream may occur anywhere in the training part. Rows also match
-/// within a stream and windows within rows, if they have at least [`MIN_SAMPLE`] tokens.
+/// within a stream and windows within rows, if they have at least 8 tokens.
 pub fn leaked_samples(train: &Sequences, valid: &Sequences) -> Vec<usize> {
     match (train.stream(), valid.stream()) {
         (Some(train), Some(part)) => leaked_windows(train, part, valid.time(), 1),

@@ -3,8 +3,10 @@
 //! For each head, with query rows `q_i`, key rows `k_j`, value rows `v_j` (Vaswani et al., *Attention is all you need*,
 //! 2017):
 //!
-//! - scores `s_ij = scale q_i . k_j + bias_ij`, negative infinity where a key is hidden;
-//! - weights `p_ij = e^(s_ij - l_i)` with `l_i = ln(sum over j of e^s_ij)`;
+//! - scores `s_ij = scale q_i . k_j + bias_ij`, negative infinity where a key is hidden; with a softcap `c`, they are
+//!   replaced by `c tanh(s_ij / c)` before keys are hidden (Gemma Team, *Gemma 2*, 2024);
+//! - weights `p_ij = e^(s_ij - l_i)` with `l_i = ln(sum over j of e^s_ij)`; a sink of the head is one more term of this
+//!   sum;
 //! - context `c_i = sum over j of d_ij p_ij v_j`, with dropout factors `d_ij` of zero or `1 / (1 -
 //!   probability)`.
 //!
@@ -12,7 +14,8 @@
 //! from `l_i` (Dao et al., *FlashAttention*, 2022). With the gradient `g_i` of the context:
 //!
 //! - `dv_j = sum over i of d_ij p_ij g_i`;
-//! - `ds_ij = p_ij (d_ij g_i . v_j - g_i . c_i)`, which is also the gradient of `bias_ij`;
+//! - `ds_ij = p_ij (d_ij g_i . v_j - g_i . c_i)`, times `1 - (s_ij / c)^2` with a softcap, which is also the gradient of
+//!   `bias_ij`;
 //! - `dq_i = scale * sum over j of ds_ij k_j` and `dk_j = scale * sum over i of ds_ij q_i`.
 //!
 //! Rotary position embeddings rotate queries and keys on entry, and their gradients back on exit. A query whose keys
@@ -22,15 +25,19 @@
 //! heads of a short sequence. Memory is linear in the sequence length: a piece uses two blocks of 64 rows of scores.
 
 mod blocked;
+mod keys;
 mod piece;
 pub mod rotary;
 mod rows;
+mod sinks;
 mod small;
 
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
+
+pub use keys::{HiddenPairs, KeyRange, span};
 
 use std::ops::Range;
 
@@ -46,45 +53,18 @@ use super::vector::update;
 use piece::Piece;
 use rotary::{RotaryTables, RotationDirection};
 
-/// The range of keys visible to a query, `first..end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyRange {
-    /// The first visible key.
-    pub first: u32,
-    /// One past the last visible key; equal to `first` if no key is visible.
-    pub end: u32,
-}
-
-impl KeyRange {
-    /// Returns the keys as a range of positions.
-    pub fn range(self) -> Range<usize> {
-        self.first as usize..self.end as usize
-    }
-}
-
-/// Returns the range from the first to the last key in any of these ranges; `None` if all are empty.
-pub fn span(ranges: impl Iterator<Item = Range<usize>>) -> Option<Range<usize>> {
-    let ranges = ranges.filter(|keys| !keys.is_empty());
-    ranges.reduce(|all, keys| all.start.min(keys.start)..all.end.max(keys.end))
-}
-
-/// A mask of individual query-key pairs that are hidden.
-#[derive(Clone, Copy, Debug)]
-pub struct HiddenPairs<'a> {
-    /// The mask: a non-zero entry hides the pair.
-    pub hidden: &'a [u8],
-    /// `[batch, query_time, key_time]`; the first two axes are broadcast if they are 1.
-    pub shape: [usize; 3],
-}
-
-impl HiddenPairs<'_> {
-    /// Returns the mask row of a query, `[key_time]`.
-    #[inline(always)]
-    fn row(&self, sequence: usize, query: usize) -> &[u8] {
-        let [batch, queries, keys] = self.shape;
-        let row = if batch == 1 { 0 } else { sequence * queries } + if queries == 1 { 0 } else { query };
-        &self.hidden[row * keys..][..keys]
-    }
+/// What turns products of queries and keys into scores, and scores into weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScoreOptions<'a> {
+    /// The factor of the products; `1 / sqrt(d_head)` if absent.
+    pub scale: Option<f32>,
+    /// Bias added to the scores by distance, as in ALiBi and relative positions, `[heads, query_time + key_time - 1]`.
+    /// The index of a pair is `key - query + query_time - 1`; the first entry is for the last query and the first key.
+    pub bias: Option<&'a [f32]>,
+    /// The bound of the scores, with their bias.
+    pub softcap: Option<f32>,
+    /// A logit of each head that takes part in the softmax like the score of a key whose value is zero, `[heads]`.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// The shape and options of an attention operation. [`Attention::new`] sets every option to its default.
@@ -103,14 +83,13 @@ pub struct Attention<'a> {
     pub key_value_heads: usize,
     /// The width of a head.
     pub d_head: usize,
+    /// What turns products of queries and keys into scores.
+    pub scores: ScoreOptions<'a>,
     /// The keys visible to each query, `[batch, query_time]`, or `[query_time]` for all sequences. If it is empty, all
     /// keys are visible to all queries.
     pub visible: &'a [KeyRange],
     /// Pairs hidden in addition to `visible`.
     pub hidden: Option<HiddenPairs<'a>>,
-    /// Bias added to the scores by distance, as in ALiBi and relative positions, `[heads, query_time + key_time - 1]`.
-    /// The index of a pair is `key - query + query_time - 1`; the first entry is for the last query and the first key.
-    pub bias: Option<&'a [f32]>,
     /// Rotary position embeddings of queries and keys.
     pub rotary: Option<RotaryTables<'a>>,
     /// Dropout of the weights; the mask's rows are `(batch, head, query)`, its columns keys.
@@ -126,9 +105,9 @@ impl<'a> Attention<'a> {
         Self { batch, query_time, key_time, heads, key_value_heads: heads, d_head, ..Self::default() }
     }
 
-    /// Returns the factor of the scores, `1 / sqrt(d_head)`.
+    /// Returns the factor of the products of queries and keys.
     fn scale(&self) -> f32 {
-        1.0 / (self.d_head as f32).sqrt()
+        self.scores.scale.unwrap_or_else(|| 1.0 / (self.d_head as f32).sqrt())
     }
 
     /// Returns queries, keys and values as views, `[batch * time, heads * d_head]` each, either of three tensors or of
@@ -215,10 +194,10 @@ impl<'a> Attention<'a> {
 
     /// Returns true if a bias or a mask of pairs is added to the scores.
     fn adds_to_scores(&self) -> bool {
-        self.bias.is_some() || self.hidden.is_some()
+        self.scores.bias.is_some() || self.hidden.is_some()
     }
 
-    /// Adds the bias to the scores of a query with the keys from `first_key` on, and hides masked pairs.
+    /// Adds the bias to the scores of a query with the keys from `first_key` on, bounds them, and hides masked pairs.
     #[inline(always)]
     fn add_to_scores<S: Simd>(
         &self,
@@ -227,10 +206,13 @@ impl<'a> Attention<'a> {
         first_key: usize,
         scores: &mut [f32],
     ) {
-        if let Some(bias) = self.bias {
+        if let Some(bias) = self.scores.bias {
             let first = head * self.distances() + self.query_time - 1 - query + first_key;
             let bias = &bias[first..][..scores.len()];
             update(simd, scores, [bias], |score, [bias]| score + bias);
+        }
+        if let Some(cap) = self.scores.softcap {
+            update(simd, scores, [], |score, []| (score * (1.0 / cap)).tanh() * cap);
         }
         if let Some(hidden) = &self.hidden {
             for (score, hidden) in scores.iter_mut().zip(&hidden.row(sequence, query)[first_key..]) {
@@ -263,7 +245,8 @@ impl<'a> Attention<'a> {
             "hidden pairs of [{batch} or 1, {query_time} or 1, {key_time}]"
         );
         let (bias, distances) = (heads * self.distances(), self.distances());
-        assert_eq!(self.bias.map_or(bias, <[f32]>::len), bias, "bias of [{heads}, {distances}]");
+        assert_eq!(self.scores.bias.map_or(bias, <[f32]>::len), bias, "bias of [{heads}, {distances}]");
+        assert_eq!(self.scores.sinks.map_or(heads, <[f32]>::len), heads, "sinks of {heads} heads");
         if let Some(rotary) = &self.rotary {
             rotary.check(d_head, key_time.max(rotary.first_query + query_time));
         }
@@ -316,6 +299,14 @@ pub struct Saved<'a> {
     pub context_gradient: Matrix<'a>,
 }
 
+/// Computes the gradients of the attention's sinks, `[heads]`; each is overwritten.
+///
+/// # Panics
+/// Panics if the attention has no sinks.
+pub fn sink_gradients(attention: &Attention, saved: &Saved, gradients: &mut [f32]) {
+    sinks::gradients(attention, attention.scores.sinks.expect("an attention with sinks"), saved, gradients);
+}
+
 /// Computes the gradients of queries, keys and values, and optionally of the bias. All are overwritten.
 ///
 /// # Shapes
@@ -353,7 +344,7 @@ pub fn backward(
     let query = query.tiles(query_time, width / pieces).into_par_iter();
     let [key, value] = [key, value].map(|part| part.tiles(key_time, key_width / pieces).into_par_iter());
     // Each piece sums the bias gradient of its heads.
-    let needs_bias = attention.bias.and(bias_gradient.as_ref()).is_some();
+    let needs_bias = attention.scores.bias.and(bias_gradient.as_ref()).is_some();
     let mut partial = pool::take(if needs_bias { batch * all_distances } else { 0 });
     let mut parts = partial.chunks_mut(all_distances / pieces);
     let parts = (0..batch * pieces).map(|_| parts.next()).collect::<Vec<_>>();

@@ -3,22 +3,23 @@
 use super::{Attention, HiddenPairs};
 use crate::{dropout, testing::widened};
 
-/// Queries, keys and values in separate tensors, and the bias.
+/// Queries, keys and values in separate tensors, the bias and the sinks.
 #[derive(Clone)]
 pub(super) struct Tensors {
     pub query: Vec<f64>,
     pub key: Vec<f64>,
     pub value: Vec<f64>,
     pub bias: Vec<f64>,
+    pub sinks: Vec<f64>,
 }
 
 impl Tensors {
-    pub(super) fn all(&self) -> [&[f64]; 4] {
-        [&self.query, &self.key, &self.value, &self.bias]
+    pub(super) fn all(&self) -> [&[f64]; 5] {
+        [&self.query, &self.key, &self.value, &self.bias, &self.sinks]
     }
 
-    pub(super) fn all_mut(&mut self) -> [&mut [f64]; 4] {
-        [&mut self.query, &mut self.key, &mut self.value, &mut self.bias]
+    pub(super) fn all_mut(&mut self) -> [&mut [f64]; 5] {
+        [&mut self.query, &mut self.key, &mut self.value, &mut self.bias, &mut self.sinks]
     }
 }
 
@@ -32,9 +33,9 @@ pub(super) struct Results {
 impl Results {
     /// Creates zero results. The `rows` log-sum-exps are infinite, the value for a query that sees no key.
     fn zeros(tensors: &Tensors, rows: usize) -> Self {
-        let [query, key, value, bias] = tensors.all().map(|tensor| vec![0.0; tensor.len()]);
+        let [query, key, value, bias, sinks] = tensors.all().map(|tensor| vec![0.0; tensor.len()]);
         let log_sum_exp = vec![f64::INFINITY; rows];
-        Self { context: query.clone(), log_sum_exp, gradients: Tensors { query, key, value, bias } }
+        Self { context: query.clone(), log_sum_exp, gradients: Tensors { query, key, value, bias, sinks } }
     }
 }
 
@@ -70,8 +71,8 @@ fn is_hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -
 pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient: &[f64]) -> Results {
     let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
     let first_query = attention.rotary.map_or(0, |rotary| rotary.first_query);
-    let scale = (d_head as f64).sqrt().recip();
-    let Tensors { query, key, value, bias } = tensors;
+    let scale = attention.scores.scale.map_or((d_head as f64).sqrt().recip(), f64::from);
+    let Tensors { query, key, value, bias, sinks } = tensors;
     let mut results = Results::zeros(tensors, batch * heads * query_time);
     let mut factors = vec![1.0; batch * heads * query_time * key_time];
     if let Some(dropout) = attention.dropout {
@@ -90,10 +91,13 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         let keys: Vec<usize> = (0..key_time).filter(|&j| !is_hidden(attention, sequence, i, j)).collect();
         let rotated_keys: Vec<Vec<f64>> =
             (0..key_time).map(|j| rotated(attention, &key[at_key(j)..][..d_head], j, 1.0)).collect();
-        let score = |j: usize| scale * dot(&q, &rotated_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);
-        let log_sum_exp = keys.iter().map(|&j| score(j).exp()).sum::<f64>().ln();
+        let unbounded = |j: usize| scale * dot(&q, &rotated_keys[j]) + bias.get(at_bias(j)).unwrap_or(&0.0);
+        let cap = attention.scores.softcap.map(f64::from);
+        let score = |j: usize| cap.map_or(unbounded(j), |cap| cap * (unbounded(j) / cap).tanh());
+        let sink = sinks.get(head).map_or(0.0, |sink| sink.exp());
+        let log_sum_exp = (keys.iter().map(|&j| score(j).exp()).sum::<f64>() + sink).ln();
         let g = &context_gradient[at_query..][..d_head];
-        if !keys.is_empty() {
+        if !keys.is_empty() || !sinks.is_empty() {
             results.log_sum_exp[row] = log_sum_exp;
         }
         let weight = |j: usize| (score(j) - log_sum_exp).exp();
@@ -107,6 +111,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
         let mut dq = vec![0.0; d_head];
         for &j in &keys {
             let ds = weight(j) * (factors[j] * dot(g, &value[at_key(j)..][..d_head]) - average);
+            let ds = ds * cap.map_or(1.0, |cap| 1.0 - (score(j) / cap).powi(2));
             let dk: Vec<f64> = q.iter().map(|q| scale * ds * q).collect();
             let dk = rotated(attention, &dk, j, -1.0);
             for c in 0..d_head {
@@ -117,6 +122,9 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
             if !bias.is_empty() {
                 results.gradients.bias[at_bias(j)] += ds;
             }
+        }
+        if !sinks.is_empty() {
+            results.gradients.sinks[head] -= (sinks[head] - log_sum_exp).exp() * average;
         }
         let dq = rotated(attention, &dq, first_query + i, -1.0);
         results.gradients.query[at_query..][..d_head].copy_from_slice(&dq);

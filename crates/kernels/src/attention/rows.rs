@@ -7,7 +7,7 @@ use pulp::Simd;
 use super::{Saved, piece::Piece};
 use crate::dropout::DropoutMask;
 use crate::matrix::{Matrix, MatrixMut};
-use crate::vector::{LANES, max, sum_map, update, update_all, update_and_sum, vectorized};
+use crate::vector::{LANES, Vector, max, sum_map, update, update_all, update_and_sum, vectorized};
 
 /// The number of columns for which dropout factors are generated at once.
 const PART_LENGTH: usize = 8 * LANES;
@@ -27,7 +27,13 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds the bias and hides keys, up to the last visible key rounded up to a multiple of [`LANES`]; returns the
+    /// Returns the sink of the block's head; negative infinity if there is none.
+    fn sink(&self) -> f32 {
+        let sinks = self.piece.attention.scores.sinks;
+        sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[self.piece.first_head + self.head])
+    }
+
+    /// Adds the bias, bounds the scores and hides keys, up to the last visible key rounded up to a multiple of [`LANES`]; returns the
     /// rounded number of keys.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
@@ -44,6 +50,17 @@ impl Block<'_> {
     }
 }
 
+/// Returns `d p` and `p (d g . v - g . c)` for scores, products `g . v`, dropout factors `d` and the dot product `g . c`.
+#[inline(always)]
+fn weight_and_gradient<S: Simd>(
+    [score, product, factor]: [Vector<S>; 3],
+    log_sum_exp: f32,
+    dot: f32,
+) -> [Vector<S>; 2] {
+    let weight = (score - log_sum_exp).exp();
+    [factor * weight, weight * (factor * product - dot)]
+}
+
 vectorized! {
     /// Replaces scores by unnormalised weights with dropout, and computes the log-sum-exp of the rows.
     ///
@@ -56,20 +73,21 @@ vectorized! {
         inverse_sums: &mut [f32],
         log_sum_exp: &mut [f32],
     ) {
+        let sink = block.sink();
         for row in 0..log_sum_exp.len() {
             let query = block.queries.start + row;
             let scores = scores.row(row);
             let visible = block.finish_scores(simd, query, scores);
             let (scores, hidden) = scores.split_at_mut(visible);
             hidden.fill(0.0);
-            let largest = max(simd, scores);
+            let largest = max(simd, scores).max(sink);
             // `max` skips NaN scores, which must not be treated as hidden.
             if largest == f32::NEG_INFINITY && scores.iter().all(|score| *score == largest) {
                 scores.fill(0.0);
                 (inverse_sums[row], log_sum_exp[row]) = (0.0, f32::INFINITY);
                 continue;
             }
-            let sum = update_and_sum(simd, scores, |score| (score - largest).exp());
+            let sum = update_and_sum(simd, scores, |score| (score - largest).exp()) + (sink - largest).exp();
             (inverse_sums[row], log_sum_exp[row]) = (1.0 / sum, largest + sum.ln());
             if let Some(mask) = &block.mask {
                 let mut factors = [0.0; PART_LENGTH];
@@ -98,6 +116,7 @@ vectorized! {
         scores: &mut MatrixMut<'_>,
         products: &mut MatrixMut<'_>,
     ) {
+        let softcap = block.piece.attention.scores.softcap;
         for (row, &log_sum_exp) in saved.log_sum_exp.iter().enumerate() {
             let query = block.queries.start + row;
             let (scores, products) = (scores.row(row), products.row(row));
@@ -115,10 +134,17 @@ vectorized! {
                     let column = block.keys.start + part * PART_LENGTH;
                     mask.fill_row(simd, block.piece.mask_row(block.head, query), column, &mut factors);
                 }
-                update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {
-                    let weight = (score - log_sum_exp).exp();
-                    [factor * weight, weight * (factor * product - dot)]
-                });
+                match softcap {
+                    None => update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {
+                        weight_and_gradient([score, product, factor], log_sum_exp, dot)
+                    }),
+                    Some(cap) => update_all(simd, [scores, products], [&factors], |[score, product], [factor]| {
+                        let [weight, gradient] = weight_and_gradient([score, product, factor], log_sum_exp, dot);
+                        // A hidden key has a score of negative infinity.
+                        let ratio = (score * (1.0 / cap)).larger(Vector::splat(simd, -1.0));
+                        [weight, gradient * (1.0 - ratio * ratio)]
+                    }),
+                }
             }
         }
     }

@@ -106,8 +106,8 @@ impl<B: Backend> SplitHeads<B> {
             let query = hooks.project(Query, query, project);
             parts = [query, hooks.apply(Key, key), hooks.apply(Value, value)].map(merge_heads);
         }
-        let (parts, output) = (Projections::Separate(parts), (&self.output, &self.dropout));
-        Ok(hooked::attend(parts, self.options(mask), output, residual, &mut hooks))
+        let parts = Projections::Separate(parts);
+        Ok(hooked::attend(parts, self.options(mask), self.head_output(), residual, &mut hooks))
     }
 }
 

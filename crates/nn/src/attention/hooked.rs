@@ -103,6 +103,40 @@ pub(super) fn with_weights<B: Backend>(
     Ok((output, recorded.0.expect("recorded attention has weights")))
 }
 
+/// What turns the contexts of the heads into the output of the layer.
+pub(super) struct HeadOutput<'a, B: Backend> {
+    /// The output projection.
+    pub projection: &'a Linear<B>,
+    /// The dropout of the output.
+    pub dropout: &'a Dropout,
+    /// The gates of the contexts, `[batch, query_time, heads]` or `[batch, query_time, heads * d_head]`.
+    pub gates: Option<Tensor<B, 3>>,
+}
+
+impl<B: Backend> HeadOutput<'_, B> {
+    /// Multiplies the contexts of the heads, `[batch, heads, query_time, d_head]`, by their gates.
+    fn gated(&self, context: Tensor<B, 4>) -> Tensor<B, 4> {
+        let [_, heads, ..] = context.dims();
+        match &self.gates {
+            Some(gates) => context * split_heads(gates.clone(), heads),
+            None => context,
+        }
+    }
+
+    /// Multiplies the contexts, `[batch, query_time, heads * d_head]`, by their gates.
+    fn gated_merged(&self, context: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
+        match &self.gates {
+            None => context,
+            Some(gates) if gates.dims() == context.dims() => context * gates.clone(),
+            Some(gates) => {
+                let [batch, time, width] = context.dims();
+                let by_head = context.reshape([batch, time, heads, width / heads]);
+                (by_head * gates.clone().unsqueeze_dim(3)).reshape([batch, time, width])
+            }
+        }
+    }
+}
+
 /// Attends, and projects the contexts of the heads to the output, with dropout and an optional `residual`.
 ///
 /// # Shapes
@@ -110,13 +144,13 @@ pub(super) fn with_weights<B: Backend>(
 pub(super) fn attend<B: Backend>(
     projections: Projections<B>,
     options: AttentionOptions<B>,
-    (output, dropout): (&Linear<B>, &Dropout),
+    output: HeadOutput<'_, B>,
     residual: Option<Tensor<B, 3>>,
     hooks: &mut AttentionHooks<'_, B>,
 ) -> Tensor<B, 3> {
     use AttentionPoint::{Output, Pattern, Scores};
     let (heads, [batch, time], [d_inner, d_model]) =
-        (options.heads, projections.query_dims(), output.weight.dims());
+        (options.heads, projections.query_dims(), output.projection.weight.dims());
     let mut computed = None;
     let mut residual = residual;
     if let Some(replaced) = hooks.block.replaced_output((hooks.point)(Output), [batch, heads, time]) {
@@ -124,18 +158,19 @@ pub(super) fn attend<B: Backend>(
             Some(residual) => residual + replaced.sum,
             None => replaced.sum.expand([batch, time, d_model]),
         };
-        let Some(some) = replaced.computed else { return with_bias(sum, output) };
+        let Some(some) = replaced.computed else { return with_bias(sum, output.projection) };
         (computed, residual) = (Some(some), Some(sum));
     }
     let mut context = match hooks.wants(&[Scores, Pattern, Output]) {
-        false => ops::attention(projections, options), // [batch, query_time, heads * d_head]
+        // [batch, query_time, heads * d_head]
+        false => output.gated_merged(ops::attention(projections, options), heads),
         true => {
             let steps = ops::AttentionSteps::new(projections, options);
             let scores = hooks.apply(Scores, steps.scores());
             let pattern = hooks.apply(Pattern, steps.pattern(scores)); // [batch, heads, query_time, key_time]
-            let context = steps.context(pattern); // [batch, heads, query_time, d_head]
+            let context = output.gated(steps.context(pattern)); // [batch, heads, query_time, d_head]
             if hooks.wants(&[Output]) {
-                return sum_of_heads(context, (output, dropout), residual, hooks);
+                return sum_of_heads(context, &output, residual, hooks);
             }
             merge_heads(context)
         }
@@ -145,7 +180,7 @@ pub(super) fn attend<B: Backend>(
         let computed = computed.unsqueeze_dim::<3>(2).expand([rows, heads, d_inner / heads]);
         context = context * computed.reshape([rows, 1, d_inner]);
     }
-    ops::linear_residual(output, dropout, context, residual)
+    ops::linear_residual(output.projection, output.dropout, context, residual)
 }
 
 /// Adds the bias of the `output` projection.
@@ -159,14 +194,15 @@ fn with_bias<B: Backend>(sum: Tensor<B, 3>, output: &Linear<B>) -> Tensor<B, 3> 
 /// Computes the output of each head, passes them through the hooks, and adds them up.
 fn sum_of_heads<B: Backend>(
     context: Tensor<B, 4>,
-    (output, dropout): (&Linear<B>, &Dropout),
+    output: &HeadOutput<'_, B>,
     residual: Option<Tensor<B, 3>>,
     hooks: &mut AttentionHooks<'_, B>,
 ) -> Tensor<B, 3> {
-    let ([_, heads, _, d_head], [_, d_model]) = (context.dims(), output.weight.dims());
-    let weight = output.weight.val().reshape([1, heads, d_head, d_model]);
+    let HeadOutput { projection, dropout, .. } = output;
+    let ([_, heads, _, d_head], [_, d_model]) = (context.dims(), projection.weight.dims());
+    let weight = projection.weight.val().reshape([1, heads, d_head, d_model]);
     let outputs = hooks.apply(AttentionPoint::Output, context.matmul(weight)); // [batch, heads, query_time, d_model]
-    let sum = ops::dropout(dropout, with_bias(outputs.sum_dim(1).squeeze_dim(1), output));
+    let sum = ops::dropout(dropout, with_bias(outputs.sum_dim(1).squeeze_dim(1), projection));
     match residual {
         Some(residual) => residual + sum,
         None => sum,

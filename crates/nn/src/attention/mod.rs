@@ -34,8 +34,8 @@ pub use cross::Memory;
 pub use hooked::{AttentionHooks, HeadInput};
 pub use mask::{KeyRange, Mask};
 pub use multi_head::{
-    AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, SplitHeads, SplitHeadsConfig, StackedHeads,
-    StackedHeadsConfig,
+    AttentionGate, AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, ScoreFunction, Sinks,
+    SplitHeads, SplitHeadsConfig, StackedHeads, StackedHeadsConfig,
 };
 pub use score::AttentionOutput;
 pub use trainable::{TrainableAttention, TrainableAttentionConfig};

@@ -10,7 +10,7 @@ use burn_flex::Flex;
 use burn_ndarray::NdArray;
 
 use super::*;
-use crate::attention::{Mask, MultiHeadAttention};
+use crate::attention::{AttentionGate, Mask, MultiHeadAttention, Sinks};
 use crate::model::block::{Block, BlockInput};
 use crate::model::{Architecture, Inputs, Model, ModelConfig, Sizes, Source};
 use crate::ops::{self, Activation, Norm, Projections, ScorePosition};
@@ -113,6 +113,19 @@ fn configs() -> Vec<ModelConfig> {
             qk_norm: true,
             position: PositionScheme::Rotary,
             ..plain.clone()
+        },
+        ModelConfig {
+            norm: crate::model::NormPlacement::Sandwich,
+            parallel: true,
+            sinks: Sinks::Learned,
+            attention_gate: AttentionGate::Head,
+            attention_softcap: Some(2.0),
+            ..plain.clone()
+        },
+        ModelConfig {
+            norm: crate::model::NormPlacement::Output,
+            attention_gate: AttentionGate::Elementwise,
+            ..plain
         },
     ]
 }
@@ -232,7 +245,7 @@ fn the_default_hook_adds_no_allocation() {
     }
     let device = Default::default();
     let config = ModelConfig { d_model: 20, heads: 5, ..ModelConfig::default() };
-    let block = Block::<Flex>::new(&config, false, &device).unwrap().no_grad();
+    let block = Block::<Flex>::new(&config, 0, false, &device).unwrap().no_grad();
     let x = Tensor::<Flex, 3>::random([2, 7, 20], Distribution::Default, &device);
     let (mask, position) = (Mask::causal(), ScorePosition::None);
     let hooked = || {

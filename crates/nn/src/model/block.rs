@@ -1,10 +1,17 @@
 //! One block of a stack: self-attention, cross-attention in a decoder with a memory, and a feed-forward layer, each
-//! with a norm and a residual connection.
+//! with norms and a residual connection.
+//!
+//! In a parallel block, the feed-forward layer reads the residual stream before the attention instead of after it, so that
+//! both can be computed at the same time (Wang and Komatsuzaki, 2021, GPT-J; Black et al., 2022, arXiv 2204.06745).
 
 use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{config::ModelConfig, feed_forward::FeedForward, residual::NormPlacement};
+use super::{
+    config::ModelConfig,
+    feed_forward::FeedForward,
+    residual::{NormPlacement, SublayerNorms},
+};
 use crate::Result;
 use crate::attention::{
     AttentionHooks, AttentionInput, HeadInput, KeyValueCache, Mask, Memory, MultiHeadAttention, SplitHeads,
@@ -32,21 +39,52 @@ pub struct BlockInput<'a, B: Backend> {
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Block<B: Backend> {
-    /// The norm before or after the self-attention.
+    /// The norm of the self-attention.
     pub attention_norm: Norm<B>,
     /// The self-attention.
     pub attention: MultiHeadAttention<B>,
-    /// The norm before or after the cross-attention.
+    /// The norm of the cross-attention.
     pub cross_attention_norm: Option<Norm<B>>,
     /// The cross-attention, in a block that reads a memory.
     pub cross_attention: Option<SplitHeads<B>>,
-    /// The norm before or after the feed-forward layer.
+    /// The norm of the feed-forward layer.
     pub feed_forward_norm: Norm<B>,
     /// The feed-forward layer, applied to each position separately.
     pub feed_forward: FeedForward<B>,
+    /// The norms of the outputs of self-attention, cross-attention and feed-forward layer, in a sandwich.
+    pub output_norms: Option<OutputNorms<B>>,
     /// The placement of the norms.
     #[module(skip)]
     pub placement: NormPlacement,
+    /// True if the feed-forward layer reads the residual stream before the attention.
+    #[module(skip)]
+    pub parallel: bool,
+    /// True if rotary positions do not rotate the queries and keys.
+    #[module(skip)]
+    pub skips_rotation: bool,
+}
+
+/// The norms of the sub-layers' outputs, in blocks with a sandwich of norms.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct OutputNorms<B: Backend> {
+    /// The norm of the self-attention's output.
+    pub attention: Norm<B>,
+    /// The norm of the cross-attention's output, in a block that reads a memory.
+    pub cross_attention: Option<Norm<B>>,
+    /// The norm of the feed-forward layer's output.
+    pub feed_forward: Norm<B>,
+}
+
+display_tree!(OutputNorms);
+
+impl<B: Backend> ParamRoles for OutputNorms<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { attention, cross_attention, feed_forward } = self;
+        attention.visit_roles(visit);
+        cross_attention.visit_roles(visit);
+        feed_forward.visit_roles(visit);
+    }
 }
 
 display_tree!(Block);
@@ -60,7 +98,10 @@ impl<B: Backend> ParamRoles for Block<B> {
             cross_attention,
             feed_forward_norm,
             feed_forward,
+            output_norms,
             placement: _,
+            parallel: _,
+            skips_rotation: _,
         } = self;
         attention_norm.visit_roles(visit);
         attention.visit_roles(visit);
@@ -68,16 +109,18 @@ impl<B: Backend> ParamRoles for Block<B> {
         cross_attention.visit_roles(visit);
         feed_forward_norm.visit_roles(visit);
         feed_forward.visit_roles(visit);
+        output_norms.visit_roles(visit);
     }
 }
 
 impl<B: Backend> Block<B> {
-    /// Creates a block with Burn's lazy initialisation.
+    /// Creates the block of a layer with Burn's lazy initialisation.
     ///
     /// # Errors
     /// The errors of [`ModelConfig::check`].
-    pub fn new(config: &ModelConfig, reads_memory: bool, device: &B::Device) -> Result<Self> {
+    pub fn new(config: &ModelConfig, layer: usize, reads_memory: bool, device: &B::Device) -> Result<Self> {
         let norm = || config.residual_norm(device);
+        let is_sandwich = config.norm == NormPlacement::Sandwich;
         Ok(Self {
             attention_norm: norm(),
             attention: config.attention().init(device)?,
@@ -85,7 +128,14 @@ impl<B: Backend> Block<B> {
             cross_attention: reads_memory.then(|| config.cross_attention().init(device)).transpose()?,
             feed_forward_norm: norm(),
             feed_forward: FeedForward::new(config, device),
+            output_norms: is_sandwich.then(|| OutputNorms {
+                attention: norm(),
+                cross_attention: reads_memory.then(norm),
+                feed_forward: norm(),
+            }),
             placement: config.norm,
+            parallel: config.parallel,
+            skips_rotation: config.skips_rotation(layer),
         })
     }
 
@@ -99,50 +149,69 @@ impl<B: Backend> Block<B> {
     pub fn forward(&self, block: BlockInput<'_, B>, mut hooks: BlockHooks<'_, B>) -> Result<Tensor<B, 3>> {
         use AttentionPoint::{Key, Query, Value};
         let BlockInput { x, memory, mask, position, cache } = block;
-        let placement = self.placement;
         let x = hooks.apply(HookPoint::ResidualPre, x);
+        let start = self.parallel.then(|| x.clone());
+        let output_norms = self.output_norms.as_ref();
 
-        let (norm, attention) = (&self.attention_norm, &self.attention);
-        let input = placement.input(norm, x.clone())?;
+        let attention = &self.attention;
+        let norms = self.norms(&self.attention_norm, output_norms.map(|norms| &norms.attention));
+        let input = norms.input(x.clone())?;
         let readers = (&[Query, Key, Value][..], attention.heads);
-        let head_hooks =
-            self.attention_hooks(hooks.reborrow(), HookPoint::SelfAttention, readers, (&x, norm))?;
-        let input = AttentionInput { input, residual: Some(x), mask, position, cache };
-        let mut x = placement.output(norm, attention.forward_hooked(input, head_hooks)?);
+        let head_hooks = attention_hooks(hooks.reborrow(), HookPoint::SelfAttention, readers, (&x, &norms))?;
+        let position = &self.position(position);
+        let [residual, x] = norms.split(x);
+        let input = AttentionInput { input, residual, mask, position, cache };
+        let mut x = norms.output(x, attention.forward_hooked(input, head_hooks)?);
 
         if let (Some(norm), Some(attention), Some(memory)) =
             (&self.cross_attention_norm, &self.cross_attention, memory)
         {
-            let query = placement.input(norm, x.clone())?;
+            let norms = self.norms(norm, output_norms.and_then(|norms| norms.cross_attention.as_ref()));
+            let query = norms.input(x.clone())?;
             let readers = (&[Query][..], attention.heads);
             let head_hooks =
-                self.attention_hooks(hooks.reborrow(), HookPoint::CrossAttention, readers, (&x, norm))?;
-            x = placement.output(norm, attention.forward_memory_hooked(Some(x), query, memory, head_hooks)?);
+                attention_hooks(hooks.reborrow(), HookPoint::CrossAttention, readers, (&x, &norms))?;
+            let [residual, before] = norms.split(x);
+            x = norms.output(before, attention.forward_memory_hooked(residual, query, memory, head_hooks)?);
         }
 
         let x = hooks.apply(HookPoint::ResidualMid, x);
-        let read = hooks.input(HookPoint::FeedForwardHidden, 0, &x).unwrap_or_else(|| x.clone());
-        let norm = &self.feed_forward_norm;
-        let input = placement.input(norm, read)?;
-        let x = placement.output(norm, self.feed_forward.forward_hooked(x, input, hooks.reborrow())?);
-        Ok(hooks.apply(HookPoint::ResidualPost, x))
+        let stream = start.unwrap_or_else(|| x.clone());
+        let read = hooks.input(HookPoint::FeedForwardHidden, 0, &stream).unwrap_or(stream);
+        let norms = self.norms(&self.feed_forward_norm, output_norms.map(|norms| &norms.feed_forward));
+        let input = norms.input(read)?;
+        let [residual, x] = norms.split(x);
+        let output = self.feed_forward.forward_hooked(residual, input, hooks.reborrow())?;
+        Ok(hooks.apply(HookPoint::ResidualPost, norms.output(x, output)))
     }
 
-    /// Returns the hooks of the self-attention or the cross-attention, whose `readers` read the residual stream `x`
-    /// through `norm`.
-    fn attention_hooks<'a>(
-        &self,
-        mut hooks: BlockHooks<'a, B>,
-        point: fn(AttentionPoint) -> HookPoint,
-        (readers, heads): (&[AttentionPoint], usize),
-        (x, norm): (&Tensor<B, 3>, &Norm<B>),
-    ) -> Result<AttentionHooks<'a, B>> {
-        let mut inputs = Vec::new();
-        for (&reader, head) in readers.iter().flat_map(|reader| (0..heads).map(move |head| (reader, head))) {
-            if let Some(read) = hooks.input(point(reader), head, x) {
-                inputs.push(HeadInput { point: reader, head, input: self.placement.input(norm, read)? });
-            }
+    /// Returns the effect of positions on the scores of this block, given that on the scores of a block with all positions.
+    pub fn position(&self, position: &ScorePosition<B>) -> ScorePosition<B> {
+        match position {
+            ScorePosition::Rotation { .. } if self.skips_rotation => ScorePosition::None,
+            position => position.clone(),
         }
-        Ok(AttentionHooks { block: hooks, point, inputs })
     }
+
+    /// Returns the norms of a sub-layer.
+    fn norms<'a>(&self, norm: &'a Norm<B>, output: Option<&'a Norm<B>>) -> SublayerNorms<'a, B> {
+        SublayerNorms { placement: self.placement, norm, output }
+    }
+}
+
+/// Returns the hooks of the self-attention or the cross-attention, whose `readers` read the residual stream `x` through
+/// its `norms`.
+fn attention_hooks<'a, B: Backend>(
+    mut hooks: BlockHooks<'a, B>,
+    point: fn(AttentionPoint) -> HookPoint,
+    (readers, heads): (&[AttentionPoint], usize),
+    (x, norms): (&Tensor<B, 3>, &SublayerNorms<'_, B>),
+) -> Result<AttentionHooks<'a, B>> {
+    let mut inputs = Vec::new();
+    for (&reader, head) in readers.iter().flat_map(|reader| (0..heads).map(move |head| (reader, head))) {
+        if let Some(read) = hooks.input(point(reader), head, x) {
+            inputs.push(HeadInput { point: reader, head, input: norms.input(read)? });
+        }
+    }
+    Ok(AttentionHooks { block: hooks, point, inputs })
 }

@@ -5,11 +5,9 @@ use burn::tensor::backend::Backend;
 
 use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
-use super::{
-    Architecture, Decoder, Encoder, Model, ModelConfig, NormPlacement, OneLayerDecoder, Sizes, each_parameter,
-};
+use super::{Architecture, Decoder, Encoder, Model, ModelConfig, OneLayerDecoder, Sizes, each_parameter};
 use crate::ops::{Norm, NormKind};
-use crate::position::{Direction, PositionSettings, Widths};
+use crate::position::{Direction, PositionScheme, PositionSettings, Widths};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
@@ -96,9 +94,9 @@ impl ModelConfig {
         let reads_source = self.architecture == Architecture::EncoderDecoder;
         let embedding = || Embeddings::new(self, sizes.vocab, device);
         let blocks = |reads_memory: bool| -> Result<Vec<Block<B>>> {
-            (0..self.layers).map(|_| Block::new(self, reads_memory, device)).collect()
+            (0..self.layers).map(|layer| Block::new(self, layer, reads_memory, device)).collect()
         };
-        let norm = || (self.norm == NormPlacement::Pre).then(|| self.residual_norm(device));
+        let norm = || self.norm.has_final_norm().then(|| self.residual_norm(device));
         let widths = Widths {
             d_model: self.d_model,
             heads: self.heads,
@@ -116,6 +114,12 @@ impl ModelConfig {
             encoder: reads_source.then(encoder).transpose()?,
             embedding: embedding(),
             position: position(sizes.context, Direction::Causal),
+            local_position: self.local_rotation().and_then(|rotation| {
+                let widths = Widths { rotation, ..widths };
+                let settings =
+                    PositionSettings { widths, context: sizes.context, direction: Direction::Causal, device };
+                (self.position == PositionScheme::Rotary).then(|| self.position.init(&settings)).flatten()
+            }),
             blocks: blocks(reads_source)?,
             norm: norm(),
             head: (!self.tie_embeddings).then(|| head(self.head_bias)),
@@ -132,7 +136,7 @@ impl ModelConfig {
     pub(super) fn norm_of<B: Backend>(&self, epsilon: f64, bias: bool, device: &B::Device) -> Norm<B> {
         match self.norm_kind {
             NormKind::Layer => Norm::layer(self.d_model, epsilon, bias, device),
-            NormKind::Rms => Norm::rms(self.d_model, epsilon, device),
+            NormKind::Rms => Norm::rms(self.d_model, epsilon, device).with_unit_offset(self.norm_unit_offset),
         }
     }
 }

@@ -1,18 +1,17 @@
 //! The architecture of a model and its sizes, as plain values.
 
-use std::sync::Arc;
-
-use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
+mod check;
+mod derived;
+#[cfg(test)]
+mod tests;
+
 use super::{initialisation::Initialisation, residual::NormPlacement};
-use crate::attention::{Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
-use crate::choice::UnusedKeys;
+use crate::attention::{AttentionGate, Sinks};
 use crate::choices;
 use crate::ops::{Activation, NormKind};
-use crate::position::{PositionScheme, RopeScaling, Rotation};
-use crate::range::{Range, Ranged, Section};
-use crate::{Error, Result};
+use crate::position::{PositionScheme, RopeScaling};
 
 choices! {
     /// The architectures: the values of `architecture`.
@@ -24,9 +23,9 @@ choices! {
         OneLayer,
         /// A stack of causal blocks, as in GPT-2.
         #[default]
-        Decoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
+        Decoder uses ["layers", "position", "norm", "norm_kind", "parallel", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
         /// An encoder that reads a source, and a decoder that generates the answer.
-        EncoderDecoder uses ["layers", "position", "norm", "norm_kind", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
+        EncoderDecoder uses ["layers", "position", "norm", "norm_kind", "parallel", "feed_forward", "d_inner", "activation", "tie_embeddings", "embedding_norm", "embedding_scale", "softcap"],
     }
 }
 
@@ -41,6 +40,25 @@ choices! {
         /// All keys.
         Global,
     }
+}
+
+choices! {
+    /// What a norm of queries or keys covers: the values of `qk_norm_scope`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum QkNormScope {
+        /// Each head by itself, as in Qwen3.
+        #[default]
+        Head,
+        /// All heads together, as in OLMo 2.
+        AllHeads,
+    }
+}
+
+/// Returns true if a value is the default of its type, and need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The architecture of a model and its sizes.
@@ -67,6 +85,24 @@ pub struct ModelConfig {
     /// Applies an RMS norm to the query and key of each head of self-attention, as in Qwen3. It bounds the scores at
     /// high learning rates.
     pub qk_norm: bool,
+    /// With `qk_norm`: what a norm covers, the query or key of each head or those of all heads together, as in OLMo 2.
+    #[serde(skip_serializing_if = "is_default")]
+    pub qk_norm_scope: QkNormScope,
+    /// Factor of the products of queries and keys, instead of 1 / sqrt(`d_head`). GPT-Neo uses 1, Gemma 2 a constant of
+    /// its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_scale: Option<f64>,
+    /// Bound of the scores, which become `attention_softcap` * tanh(scores / `attention_softcap`), as in Gemma 2 (arXiv
+    /// 2408.00118). By default, scores are unbounded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_softcap: Option<f64>,
+    /// Sinks in the softmax of each head, which take the weight that a head does not want to give to any token: none, a
+    /// constant ("off_by_one"; Miller, 2023) or learned as in gpt-oss (arXiv 2508.10925).
+    #[serde(skip_serializing_if = "is_default")]
+    pub sinks: Sinks,
+    /// Sigmoid gates of the heads' outputs, one for each head or for each element (Qiu et al., 2025, arXiv 2505.06708).
+    #[serde(skip_serializing_if = "is_default")]
+    pub attention_gate: AttentionGate,
     /// Number of positions that a query of a local layer sees, including its own: a sliding window (Beltagy et al., 2020,
     /// arXiv 2004.05150; as in Mistral). In an encoder-decoder, it applies to the self-attention of the decoder. By
     /// default, a query sees all earlier positions.
@@ -81,6 +117,18 @@ pub struct ModelConfig {
     /// Base of the frequencies of rotary positions. The default of 10000 is from the paper; Llama 3 uses 500000 for
     /// long texts.
     pub rope_theta: f64,
+    /// Base of the frequencies in local layers, which are not scaled, as in Gemma 3. Defaults to `rope_theta` with its
+    /// scaling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_theta_local: Option<f64>,
+    /// Fraction of each head's elements that rotary positions rotate; the rest has no positions. Pythia uses 0.25 (Black
+    /// et al., 2022, arXiv 2204.06745). By default, all are rotated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotary_fraction: Option<f64>,
+    /// Every how many layers one has no rotary positions, as in SmolLM3, where it is 4: layers 4, 8, ... have none (Yang et
+    /// al., 2025, arXiv 2501.18795). By default, all layers have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotary_skip_every: Option<usize>,
     /// With "random_sinusoidal": the number of positions to draw from, at least the length of the longest sequence. The
     /// default of 2048 is from the paper.
     pub largest_position: usize,
@@ -97,8 +145,15 @@ pub struct ModelConfig {
     pub rope_original_context: usize,
     /// Placement of the norms. Pre-norm trains without warm-up.
     pub norm: NormPlacement,
+    /// Lets the feed-forward layer of a block read the residual stream before the attention instead of after it, as in
+    /// GPT-J and Pythia (Black et al., 2022, arXiv 2204.06745).
+    #[serde(skip_serializing_if = "is_default")]
+    pub parallel: bool,
     /// The kind of norm. An RMS norm, as in Llama, never has a shift, regardless of `bias`.
     pub norm_kind: NormKind,
+    /// Stores the gains of the norms minus one, as in Gemma (arXiv 2403.08295).
+    #[serde(skip_serializing_if = "is_default")]
+    pub norm_unit_offset: bool,
     /// Epsilon of the norms, added to the variance or mean square. The default of 1e-5 is from PyTorch and GPT-2.
     pub norm_epsilon: f64,
     /// Inner width of the feed-forward layers, in multiples of `d_model`. The default of 4 is from the original
@@ -149,10 +204,18 @@ impl Default for ModelConfig {
             layers: 2,
             dropout: 0.0,
             qk_norm: false,
+            qk_norm_scope: QkNormScope::default(),
+            attention_scale: None,
+            attention_softcap: None,
+            sinks: Sinks::default(),
+            attention_gate: AttentionGate::default(),
             window: None,
             layer_pattern: Vec::new(),
             position: PositionScheme::default(),
             rope_theta: 10_000.0,
+            rope_theta_local: None,
+            rotary_fraction: None,
+            rotary_skip_every: None,
             largest_position: 2048,
             rope_scaling: RopeScaling::default(),
             rope_factor: 1.0,
@@ -160,7 +223,9 @@ impl Default for ModelConfig {
             rope_high_frequency_factor: 4.0,
             rope_original_context: 8192,
             norm: NormPlacement::default(),
+            parallel: false,
             norm_kind: NormKind::default(),
+            norm_unit_offset: false,
             norm_epsilon: 1e-5,
             feed_forward: 4,
             d_inner: 0,
@@ -180,60 +245,6 @@ impl Default for ModelConfig {
     }
 }
 
-/// The maximum of `d_model`, of `d_head` and of the numbers of heads.
-const MAX_WIDTH: u64 = 65_536;
-
-impl Section for ModelConfig {
-    fn ranges(&self) -> Vec<Ranged> {
-        let integer = |key, value: usize, min, max| (key, Some(value.into()), Range::Integer(min, max));
-        let real = |key, value: f64, range| (key, Some(value.into()), range);
-        vec![
-            integer("d_model", self.d_model, 1, MAX_WIDTH),
-            integer("heads", self.heads, 1, MAX_WIDTH),
-            integer("d_head", self.d_head, 0, MAX_WIDTH),
-            integer("key_value_heads", self.key_value_heads, 0, MAX_WIDTH),
-            integer("layers", self.layers, 1, 1_024),
-            integer("feed_forward", self.feed_forward, 1, 64),
-            integer("d_inner", self.d_inner, 0, 64 * MAX_WIDTH),
-            ("window", self.window.map(Into::into), Range::Integer(1, 1 << 20)),
-            integer("largest_position", self.largest_position, 1, 1 << 20),
-            integer("rope_original_context", self.rope_original_context, 1, 1 << 40),
-            real("dropout", self.dropout, Range::FRACTION),
-            real("rope_theta", self.rope_theta, Range::POSITIVE),
-            real("rope_factor", self.rope_factor, Range::FROM_1),
-            real("rope_low_frequency_factor", self.rope_low_frequency_factor, Range::POSITIVE),
-            real("rope_high_frequency_factor", self.rope_high_frequency_factor, Range::POSITIVE),
-            real("embedding_scale", self.embedding_scale, Range::POSITIVE),
-            real("softcap", self.softcap, Range::NON_NEGATIVE),
-            real("norm_epsilon", self.norm_epsilon, Range::BETWEEN_0_AND_1),
-            real("embedding_norm_epsilon", self.embedding_norm_epsilon, Range::BETWEEN_0_AND_1),
-        ]
-    }
-
-    fn unused_keys(&self) -> UnusedKeys {
-        let has_blocks = self.architecture != Architecture::OneLayer;
-        let position = if has_blocks { self.position } else { PositionScheme::None };
-        let mut unused = UnusedKeys::default();
-        unused
-            .other_choices("architecture", self.architecture)
-            .unless(
-                has_blocks || self.qk_norm,
-                &["norm_epsilon"],
-                "models with blocks or with `qk_norm` = true",
-            )
-            .unless(self.d_inner == 0, &["feed_forward"], "`d_inner` = 0")
-            .other_choices("position", position)
-            .other_choices("rope_scaling", self.rope_scaling)
-            .unless(self.embedding_norm && has_blocks, &["embedding_norm_epsilon"], "`embedding_norm` = true")
-            .unless(
-                has_blocks && !self.tie_embeddings,
-                &["head_bias"],
-                "models with blocks and `tie_embeddings` = false",
-            );
-        unused
-    }
-}
-
 /// The sizes of a model that depend on the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -245,134 +256,3 @@ pub struct Sizes {
     /// The length of the longest source in training, for an encoder-decoder.
     pub source_context: Option<usize>,
 }
-
-impl ModelConfig {
-    /// Checks that the keys form a valid model.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] with the key, its value and the remedy.
-    pub fn check(&self) -> Result<()> {
-        self.check_ranges()?;
-        self.attention().check()?;
-        self.position.check(self.head_width())?;
-        self.check_pattern()?;
-        let (low, high) = (self.rope_low_frequency_factor, self.rope_high_frequency_factor);
-        let problem = format!("must be above `rope_low_frequency_factor` = {low}");
-        Error::check(high > low, "rope_high_frequency_factor", high, problem)
-    }
-
-    /// Checks the pattern of local and global layers.
-    fn check_pattern(&self) -> Result<()> {
-        let names: Vec<String> = self.layer_pattern.iter().map(|span| format!("\"{span}\"")).collect();
-        let shown = format!("[{}]", names.join(", "));
-        let has_window = names.is_empty() || self.window.is_some();
-        Error::check(
-            has_window,
-            "layer_pattern",
-            &shown,
-            "needs `window`, the number of keys that local layers see",
-        )?;
-        let problem = format!("has {} elements, more than the {} layers", names.len(), self.layers);
-        Error::check(names.len() <= self.layers, "layer_pattern", &shown, problem)
-    }
-
-    /// Returns the number of positions that a query sees in the decoder's self-attention of a layer; `None` for all.
-    pub fn window_of(&self, layer: usize) -> Option<usize> {
-        let span = self.layer_pattern.get(layer % self.layer_pattern.len().max(1));
-        self.window.filter(|_| span != Some(&LayerSpan::Global))
-    }
-
-    /// Returns true if a layer of the decoder has a window.
-    pub fn has_window(&self) -> bool {
-        (0..self.layers).any(|layer| self.window_of(layer).is_some())
-    }
-
-    /// Returns true if a layer of the decoder sees all keys.
-    pub fn has_global_layer(&self) -> bool {
-        (0..self.layers).any(|layer| self.window_of(layer).is_none())
-    }
-
-    /// Returns the number of blocks of all stacks together; the one-layer decoder counts as one.
-    pub fn blocks(&self) -> usize {
-        match self.architecture {
-            Architecture::OneLayer => 1,
-            Architecture::Decoder => self.layers,
-            Architecture::EncoderDecoder => 2 * self.layers,
-        }
-    }
-
-    /// Returns the inner width of the feed-forward layers; 0 if the architecture has none.
-    pub fn inner_width(&self) -> usize {
-        match self.architecture {
-            Architecture::OneLayer => 0,
-            Architecture::Decoder | Architecture::EncoderDecoder if self.d_inner > 0 => self.d_inner,
-            Architecture::Decoder | Architecture::EncoderDecoder => self.feed_forward * self.d_model,
-        }
-    }
-
-    /// Returns the number of columns of the feed-forward layers' first matrix: twice the inner width if the activation
-    /// is gated.
-    pub fn up_width(&self) -> usize {
-        if self.activation.is_gated() { 2 * self.inner_width() } else { self.inner_width() }
-    }
-
-    /// Returns the width of a head.
-    pub fn head_width(&self) -> usize {
-        if self.d_head > 0 { self.d_head } else { self.d_model / self.heads }
-    }
-
-    /// Returns the number of columns of the projection to queries, keys and values.
-    pub fn qkv_width(&self) -> usize {
-        let [queries, keys] = self.query_and_key_widths();
-        queries + 2 * keys
-    }
-
-    /// Returns the number of columns of all queries, and of all keys or values.
-    fn query_and_key_widths(&self) -> [usize; 2] {
-        let shared = if self.key_value_heads > 0 { self.key_value_heads } else { self.heads };
-        [self.heads, shared].map(|heads| heads * self.head_width())
-    }
-
-    /// Returns the mask of a decoder's self-attention in a layer, given the document of each token if several documents
-    /// are packed into a sequence. Training, inference and the memory estimate all take their masks from here.
-    pub fn mask<B: Backend>(&self, layer: usize, documents: Option<Arc<[Vec<u32>]>>) -> Mask<B> {
-        // The padding of an answer is at its end, where the causal mask hides it from all tokens.
-        Mask { window: self.window_of(layer), documents, ..Mask::causal() }
-    }
-
-    /// Returns the frequencies of rotary positions.
-    pub fn rotation(&self) -> Rotation {
-        Rotation {
-            theta: self.rope_theta,
-            scaling: self.rope_scaling,
-            factor: self.rope_factor,
-            low_frequency_factor: self.rope_low_frequency_factor,
-            high_frequency_factor: self.rope_high_frequency_factor,
-            original_context: self.rope_original_context,
-        }
-    }
-
-    /// Returns the config of the self-attention of each layer.
-    pub(super) fn attention(&self) -> MultiHeadAttentionConfig {
-        MultiHeadAttentionConfig::new(self.d_model, self.heads)
-            .with_d_head((self.d_head > 0).then_some(self.d_head))
-            .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
-            .with_dropout(self.dropout)
-            .with_bias(self.bias)
-            .with_query_key_value_bias(self.query_key_value_bias)
-            .with_output_bias(self.attention_output_bias)
-            .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
-    }
-
-    /// Returns the config of the cross-attention of each layer that has one.
-    pub(super) fn cross_attention(&self) -> SplitHeadsConfig {
-        SplitHeadsConfig::new(self.d_model, self.d_model, self.heads)
-            .with_d_head((self.d_head > 0).then_some(self.d_head))
-            .with_dropout(self.dropout)
-            .with_bias(self.query_key_value_bias.unwrap_or(self.bias))
-            .with_output_bias(self.attention_output_bias.unwrap_or(self.bias))
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -22,6 +22,15 @@ use crate::position::{Position, contributions, document_contributions};
 use crate::role::{self, ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
+/// The effects of positions.
+#[derive(Debug, Clone)]
+pub struct LayerPositions<B: Backend> {
+    /// The vectors added to the embeddings, `[time, d_model]`, or `[batch * time, d_model]` for packed documents.
+    pub added: Option<Tensor<B, 2>>,
+    /// The effect on the scores of each layer.
+    pub scores: Vec<ScorePosition<B>>,
+}
+
 /// A stack of causal blocks over embeddings.
 #[derive(Module, Debug)]
 #[module(custom_display)]
@@ -32,9 +41,11 @@ pub struct Decoder<B: Backend> {
     pub embedding: Embeddings<B>,
     /// The position scheme.
     pub position: Option<Position<B>>,
+    /// The rotary positions of local layers, if they have other frequencies.
+    pub local_position: Option<Position<B>>,
     /// The blocks.
     pub blocks: Vec<Block<B>>,
-    /// The final norm of a pre-norm stack.
+    /// The final norm, except with post-norm.
     pub norm: Option<Norm<B>>,
     /// The output layer, `d_model` to `vocab`; absent if tied to the token embedding.
     pub head: Option<Linear<B>>,
@@ -47,10 +58,11 @@ display_tree!(Decoder);
 
 impl<B: Backend> ParamRoles for Decoder<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { encoder, embedding, position, blocks, norm, head, config: _ } = self;
+        let Self { encoder, embedding, position, local_position, blocks, norm, head, config: _ } = self;
         encoder.visit_roles(visit);
         embedding.visit_roles(visit);
         position.visit_roles(visit);
+        local_position.visit_roles(visit);
         blocks.visit_roles(visit);
         norm.visit_roles(visit);
         head.iter().for_each(|head| role::visit_linear(head, ParamRole::Head, visit));
@@ -97,13 +109,11 @@ impl<B: Backend> Decoder<B> {
             "packed documents cannot be read with a cache; read each document with its own cache".to_string()
         })?;
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
-        let (added, position) = match &inputs.documents {
-            None => contributions(self.position.as_ref(), start, time)?,
-            Some(documents) => document_contributions(self.position.as_ref(), documents)?,
-        };
+        let LayerPositions { added, scores: positions } =
+            self.positions(inputs.documents.as_deref(), start, time)?;
         let x = self.embedding.forward(inputs.tokens.clone(), added)?; // [batch, time, d_model]
         let x = BlockHooks::standalone(hooks).apply(HookPoint::Embedding, x);
-        self.through_blocks((0, x), (&inputs, memories, &position), caches, hooks)
+        self.through_blocks((0, x), (&inputs, memories, &positions), caches, hooks)
     }
 
     /// Like [`hidden_states`](Self::hidden_states), but starts at the block `first` with the residual stream `x` before
@@ -124,18 +134,37 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<Tensor<B, 3>> {
         let [_, time, _] = x.dims();
         let start = caches.as_ref().map_or(0, |caches| caches[0].time());
-        let (_, position) = match &inputs.documents {
+        let positions = self.positions(inputs.documents.as_deref(), start, time)?.scores;
+        self.through_blocks((first, x), (inputs, memories, &positions), caches, hooks)
+    }
+
+    /// Returns the effects of `time` positions from `start` on, on the scores over all positions up to the last one. With `documents`, positions count from 0 in each document.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] if the sequence extends beyond the last position.
+    pub fn positions(
+        &self,
+        documents: Option<&[Vec<u32>]>,
+        start: usize,
+        time: usize,
+    ) -> Result<LayerPositions<B>> {
+        let (added, all) = match documents {
             None => contributions(self.position.as_ref(), start, time)?,
             Some(documents) => document_contributions(self.position.as_ref(), documents)?,
         };
-        self.through_blocks((first, x), (inputs, memories, &position), caches, hooks)
+        let local = self.local_position.as_ref().map(|position| position.scores(time, start + time));
+        let of_layer = |(layer, block): (usize, &Block<B>)| {
+            let local = local.as_ref().filter(|_| self.config.window_of(layer).is_some());
+            block.position(local.unwrap_or(&all))
+        };
+        Ok(LayerPositions { added, scores: self.blocks.iter().enumerate().map(of_layer).collect() })
     }
 
     /// Passes the residual stream through the blocks from the block `first`.
     fn through_blocks(
         &self,
         (first, mut x): (usize, Tensor<B, 3>),
-        (inputs, memories, position): (&Inputs<B>, &[Memory<B>], &ScorePosition<B>),
+        (inputs, memories, positions): (&Inputs<B>, &[Memory<B>], &[ScorePosition<B>]),
         mut caches: Option<&mut [KeyValueCache<B>]>,
         hooks: &mut dyn Hooks<B>,
     ) -> Result<Tensor<B, 3>> {
@@ -145,7 +174,7 @@ impl<B: Backend> Decoder<B> {
             let mask = self.config.mask(layer, inputs.documents.clone());
             let cache = caches.as_mut().map(|caches| &mut caches[layer]);
             let memory = memories.get(layer);
-            let input = BlockInput { x, memory, mask: &mask, position, cache };
+            let input = BlockInput { x, memory, mask: &mask, position: &positions[layer], cache };
             x = block.forward(input, hooks.reborrow())?;
         }
         let read = hooks.input(HookPoint::Final, 0, &x);

@@ -59,8 +59,8 @@ impl<B: Backend> FeedForward<B> {
         }
     }
 
-    /// Returns `residual` plus the output for `input`. This is one fused operation if the backend supports it and no
-    /// hook wants an activation.
+    /// Returns the output for `input`, added to the `residual` if there is one. This is one fused operation if the backend
+    /// supports it and no hook wants an activation.
     ///
     /// # Shapes
     /// All `[batch, time, d_model]`.
@@ -69,14 +69,15 @@ impl<B: Backend> FeedForward<B> {
     /// [`crate::Error::Shape`] if the input is not `d_model` wide, or if the residual has another shape.
     pub fn forward_hooked(
         &self,
-        residual: Tensor<B, 3>,
+        residual: Option<Tensor<B, 3>>,
         input: Tensor<B, 3>,
         mut hooks: BlockHooks<'_, B>,
     ) -> Result<Tensor<B, 3>> {
         use HookPoint::{FeedForwardHidden, FeedForwardOutput};
         let [d_model, _] = self.up.weight.shape().dims();
         check_width("input", input.dims(), d_model)?;
-        check_residual(Some(&residual), input.dims())?;
+        check_residual(residual.as_ref(), input.dims())?;
+        let residual = residual.unwrap_or_else(|| input.zeros_like());
         let fused = |input, residual| {
             ops::feed_forward([&self.up, &self.down], self.activation, &self.dropout, input, residual)
         };

@@ -17,7 +17,7 @@ pub mod one_layer;
 mod residual;
 
 pub use cache::ModelCache;
-pub use config::{Architecture, LayerSpan, ModelConfig, Sizes};
+pub use config::{Architecture, LayerSpan, ModelConfig, QkNormScope, Sizes};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Source};
 pub use initialisation::Initialisation;
@@ -39,7 +39,6 @@ use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure, ops};
 
 /// A model of any architecture.
-#[expect(clippy::large_enum_variant, reason = "a program has one or two models, and a box is not a module")]
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub enum Model<B: Backend> {

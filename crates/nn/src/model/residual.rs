@@ -1,11 +1,14 @@
-//! The placement of the norm around a residual connection.
+//! The placement of norms around a residual connection.
 //!
 //! ```text
-//! pre:  x + f(norm(x))     the residual stream is never normalised: deep stacks train without warm-up
-//! post: norm(x + f(x))     the original form, which needs warm-up
+//! pre:       x + f(norm(x))          the residual stream is never normalised: deep stacks train without warm-up
+//! post:      norm(x + f(x))          the original form, which needs warm-up
+//! sandwich:  x + norm(f(norm(x)))    bounds what a sub-layer adds, as in Gemma 2
+//! output:    x + norm(f(x))          the same without a norm of the input, as in OLMo 2
 //! ```
 //!
-//! Xiong et al., 2020 (arXiv 2002.04745) compare the two.
+//! Xiong et al., 2020 (arXiv 2002.04745) compare the first two. The sandwich is from Ding et al., 2021 (arXiv 2105.13290);
+//! the norm of the output from Liu et al., 2022 (arXiv 2111.09883), used in OLMo 2 (arXiv 2501.00656).
 
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -16,7 +19,7 @@ use crate::choices;
 use crate::ops::Norm;
 
 choices! {
-    /// The placement of the norm around a residual connection.
+    /// The placement of norms around a residual connection.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
@@ -26,34 +29,75 @@ choices! {
         Pre,
         /// `norm(x + f(x))`.
         Post,
+        /// `x + norm(f(norm(x)))`, with one more norm after the last block.
+        Sandwich,
+        /// `x + norm(f(x))`, with one more norm after the last block.
+        Output,
     }
 }
 
 impl NormPlacement {
-    /// Returns the input of a sub-layer that reads the residual stream `x`.
+    /// Returns true if a norm follows the last block.
+    pub fn has_final_norm(self) -> bool {
+        self != Self::Post
+    }
+
+    /// Returns true if the residual stream is the sum of the sub-layers' outputs, without a norm between them.
+    pub fn adds_outputs(self) -> bool {
+        self == Self::Pre
+    }
+}
+
+/// A sub-layer's norms.
+#[derive(Debug, Clone)]
+pub struct SublayerNorms<'a, B: Backend> {
+    /// The placement of the norms.
+    pub placement: NormPlacement,
+    /// The only norm; with a sandwich, that of the input.
+    pub norm: &'a Norm<B>,
+    /// The norm of the output in a sandwich.
+    pub output: Option<&'a Norm<B>>,
+}
+
+impl<B: Backend> SublayerNorms<'_, B> {
+    /// Returns the input of the sub-layer, which reads the residual stream `x`.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if `x` is not as wide as the norm.
-    pub fn input<B: Backend>(self, norm: &Norm<B>, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
-        let [d_model] = norm.gamma.shape().dims();
+    pub fn input(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
+        let [d_model] = self.norm.gamma.shape().dims();
         check_width("input", x.dims(), d_model)?;
-        Ok(match self {
-            NormPlacement::Pre => norm.forward(x),
-            NormPlacement::Post => x,
+        Ok(match self.placement {
+            NormPlacement::Pre | NormPlacement::Sandwich => self.norm.forward(x),
+            NormPlacement::Post | NormPlacement::Output => x,
         })
     }
 
-    /// Returns the residual stream after a sub-layer, given the sum of the residual stream and the sub-layer's output.
+    /// Returns the residual stream `x` for a sub-layer that adds its output to it, or else for [`output`](Self::output).
+    pub fn split(&self, x: Tensor<B, 3>) -> [Option<Tensor<B, 3>>; 2] {
+        match self.placement {
+            NormPlacement::Pre | NormPlacement::Post => [Some(x), None],
+            NormPlacement::Sandwich | NormPlacement::Output => [None, Some(x)],
+        }
+    }
+
+    /// Returns the residual stream after the sub-layer, given both results of [`split`](Self::split), of which the sub-layer
+    /// took the first.
     ///
     /// # Shapes
     /// `[batch, time, d_model]`, in and out.
-    pub fn output<B: Backend>(self, norm: &Norm<B>, sum: Tensor<B, 3>) -> Tensor<B, 3> {
-        match self {
-            NormPlacement::Pre => sum,
-            NormPlacement::Post => norm.forward(sum),
+    pub fn output(&self, x: Option<Tensor<B, 3>>, output: Tensor<B, 3>) -> Tensor<B, 3> {
+        let output = match self.placement {
+            NormPlacement::Pre => output,
+            NormPlacement::Post | NormPlacement::Output => self.norm.forward(output),
+            NormPlacement::Sandwich => self.output.unwrap_or(self.norm).forward(output),
+        };
+        match x {
+            Some(x) => x + output,
+            None => output,
         }
     }
 }

@@ -112,7 +112,7 @@ fn models_print_as_trees_with_sizes() {
     let printed = model(Architecture::Decoder, PositionScheme::Rotary).to_string();
     for lines in [
         "Decoder {\n  embedding: Embeddings {\n    token: Embedding {n_embedding: 11, d_model: 18, params: 198}\n",
-        "\n  position: Rotary {d_head: 6, theta: 10000.0, scaling: None, factor: 1.0}\n  blocks: Vec<0..2> {\n    0: Block {\n",
+        "\n  position: Rotary {d_head: 6, theta: 10000.0, fraction: 1.0, scaling: None, factor: 1.0}\n  blocks: Vec<0..2> {\n    0: Block {\n",
         "\n      attention: MultiHeadAttention {d_model: 18, heads: 3, key_value_heads: 3, d_head: 6, ",
         "\n      feed_forward: FeedForward {d_model: 18, d_inner: 72, activation: Gelu, bias: true, dropout: 0.0, params: 2682}\n",
         "\n      placement: Pre\n      params: 4122\n    }\n    1: Block {\n",

@@ -19,7 +19,7 @@ pub fn normalise_heads<B: Backend>(
     norms: [&Norm<B>; 2],
     options: &AttentionOptions<B>,
 ) -> Tensor<B, 3> {
-    run(packed, norms.map(|norm| norm.gamma.val()), norms.map(|norm| norm.epsilon), options)
+    run(packed, norms.map(|norm| norm.gain()), norms.map(|norm| norm.epsilon), options)
 }
 
 fn run<B: Backend>(
@@ -116,7 +116,7 @@ mod tests {
     fn agrees<B: AutodiffBackend>([rows, heads, group, d_head]: [usize; 4], seed: u64) {
         fn options<B: Backend>(heads: usize, key_value_heads: usize) -> AttentionOptions<B> {
             let (mask, position) = (Mask::none(), ScorePosition::None);
-            AttentionOptions { heads, key_value_heads, mask, position, dropout: 0.0 }
+            AttentionOptions::new([heads, key_value_heads], mask, position)
         }
         check("norms of heads", || {
             let packed = leaf::<B, 3>(seed, [1, rows, (heads * group + 2 * heads) * d_head]).require_grad();

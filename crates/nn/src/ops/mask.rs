@@ -264,27 +264,39 @@ impl<B: Backend> LoweredMask<B> {
     }
 
     /// Applies the softmax of [`masked_softmax`].
-    pub fn softmax(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
+    pub fn softmax(&self, scores: Tensor<B, 4>, sinks: Option<&Tensor<B, 1>>) -> Tensor<B, 4> {
         let [batch, heads, query_time, key_time] = scores.dims();
-        let Some(hidden) = self.hidden(&scores.device()) else { return softmax(scores, 3) };
+        let softmax = |scores: Tensor<B, 4>| match sinks {
+            None => softmax(scores, 3),
+            Some(sinks) => {
+                let sinks = sinks.clone().reshape([1, heads, 1, 1]).expand([batch, heads, query_time, 1]);
+                softmax(Tensor::cat(vec![scores, sinks], 3), 3).narrow(3, 0, key_time)
+            }
+        };
+        let Some(hidden) = self.hidden(&scores.device()) else { return softmax(scores) };
         let hidden = hidden.expand([batch, heads, query_time, key_time]);
         // The lowest finite number is used, since -inf would make a row without visible keys NaN. If the row has a
         // visible key, the exponential of this number is exactly zero all the same.
         let lowest = scores.dtype().finfo().map_or(f64::from(f32::MIN), |info| info.min);
-        let weights = softmax(scores.mask_fill(hidden.clone(), lowest), 3);
+        let weights = softmax(scores.mask_fill(hidden.clone(), lowest));
         let sees_nothing = |keys: &KeyRange| keys.range().is_empty();
         let may_hide_all = self.pairs.is_some() || self.visible.iter().flatten().any(sees_nothing);
         if may_hide_all { weights.mask_fill(hidden, 0.0) } else { weights }
     }
 }
 
-/// Returns the softmax over the keys, in which hidden keys get a weight of exactly zero.
+/// Returns the softmax over the keys, in which hidden keys get a weight of exactly zero. A sink of each head takes part in
+/// it like one more score, whose weight is not returned.
 ///
 /// # Shapes
-/// `scores` and the result `[batch, heads, query_time, key_time]`.
-pub fn masked_softmax<B: Backend>(scores: Tensor<B, 4>, mask: &Mask<B>) -> Tensor<B, 4> {
+/// `scores` and the result `[batch, heads, query_time, key_time]`, `sinks` `[heads]`.
+pub fn masked_softmax<B: Backend>(
+    scores: Tensor<B, 4>,
+    mask: &Mask<B>,
+    sinks: Option<&Tensor<B, 1>>,
+) -> Tensor<B, 4> {
     let [_, _, query_time, key_time] = scores.dims();
-    mask.lower(query_time, key_time).softmax(scores)
+    mask.lower(query_time, key_time).softmax(scores, sinks)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ choices! {
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct Norm<B: Backend> {
-    /// The scale, `[d_model]`, initially ones.
+    /// The scale, `[d_model]`, initially ones; with `unit_offset`, the scale minus one.
     pub gamma: Param<Tensor<B, 1>>,
     /// The shift, `[d_model]`, initially zeros; absent in models without biases and in every RMS norm.
     pub beta: Option<Param<Tensor<B, 1>>>,
@@ -51,6 +51,9 @@ pub struct Norm<B: Backend> {
     /// The kind of norm.
     #[module(skip)]
     pub kind: NormKind,
+    /// True if the scale is `1 + gamma`, as in Gemma (arXiv 2403.08295), so that weight decay would pull it towards one.
+    #[module(skip)]
+    pub unit_offset: bool,
 }
 
 display_line!(Norm, self => {
@@ -62,7 +65,7 @@ display_line!(Norm, self => {
 
 impl<B: Backend> ParamRoles for Norm<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { gamma, beta, epsilon: _, kind: _ } = self;
+        let Self { gamma, beta, epsilon: _, kind: _, unit_offset: _ } = self;
         visit(gamma.id, ParamRole::Gain);
         beta.iter().for_each(|beta| visit(beta.id, ParamRole::Bias));
     }
@@ -78,7 +81,22 @@ impl<B: Backend> Norm<B> {
     /// Creates an RMS norm over an axis of `d_model` elements, with scales of one.
     pub fn rms(d_model: usize, epsilon: f64, device: &B::Device) -> Self {
         let gamma = Initializer::Ones.init([d_model], device);
-        Self { gamma, beta: None, epsilon, kind: NormKind::Rms }
+        Self { gamma, beta: None, epsilon, kind: NormKind::Rms, unit_offset: false }
+    }
+
+    /// Stores the scales minus one, initially zeros, if `unit_offset` is true.
+    #[must_use]
+    pub fn with_unit_offset(mut self, unit_offset: bool) -> Self {
+        if unit_offset {
+            self.gamma = Initializer::Zeros.init(self.gamma.lazy_shape(), &self.gamma.lazy_device());
+        }
+        self.unit_offset = unit_offset;
+        self
+    }
+
+    /// Returns the scale, `[d_model]`.
+    pub fn gain(&self) -> Tensor<B, 1> {
+        if self.unit_offset { self.gamma.val() + 1.0 } else { self.gamma.val() }
     }
 
     /// Normalises over the last axis, then scales and shifts.
@@ -87,7 +105,7 @@ impl<B: Backend> Norm<B> {
     /// `[batch, time, d_model]`, in and out, for any leading axes.
     pub fn forward<const D: usize>(&self, input: Tensor<B, D>) -> Tensor<B, D> {
         let beta = self.beta.as_ref().map(|beta| beta.val());
-        run(input, self.gamma.val(), beta, Settings { epsilon: self.epsilon, kind: self.kind })
+        run(input, self.gain(), beta, Settings { epsilon: self.epsilon, kind: self.kind })
     }
 }
 

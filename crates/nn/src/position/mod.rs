@@ -54,7 +54,7 @@ choices! {
         /// batch.
         RandomSinusoidal uses ["largest_position"],
         /// Queries and keys rotated by an angle proportional to the position.
-        Rotary uses ["rope_theta", "rope_scaling", "rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
+        Rotary uses ["rope_theta", "rope_theta_local", "rotary_fraction", "rotary_skip_every", "rope_scaling", "rope_factor", "rope_low_frequency_factor", "rope_high_frequency_factor", "rope_original_context"],
         /// Scores lowered in proportion to the distance.
         Alibi,
         /// A learned bias for each head and bucket of distances, added to the scores.

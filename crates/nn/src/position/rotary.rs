@@ -6,6 +6,9 @@
 //! w_i = theta^(-2i / d_head)
 //! ```
 //!
+//! With a fraction below 1, only the first elements of each head are rotated, as in GPT-J and GPT-NeoX; `d_head` above is
+//! then their number.
+//!
 //! The dot product of two rotated vectors depends only on the difference of their angles, and therefore on the
 //! distance. Pairs are interleaved (elements `2i` and `2i + 1`), as in the paper.
 //!
@@ -49,6 +52,8 @@ choices! {
 pub struct Rotation {
     /// The base of the frequencies.
     pub theta: f64,
+    /// The fraction of the elements of a head that are rotated, the first ones.
+    pub fraction: f64,
     /// The scaling of the frequencies.
     pub scaling: RopeScaling,
     /// The factor by which scaled frequencies are divided.
@@ -62,9 +67,17 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Returns the angle between adjacent positions in each plane of a head.
+    /// Returns the number of elements of a head that are rotated, an even number.
+    pub fn width(&self, d_head: usize) -> usize {
+        // The largest number that is not above the fraction, but for rounding.
+        (self.fraction * d_head as f64 / 2.0 + 1e-9) as usize * 2
+    }
+
+    /// Returns the angle between adjacent positions in each plane of a head; zero in planes that are not rotated.
     pub fn frequencies(&self, d_head: usize) -> Vec<f64> {
-        (0..d_head / 2).map(|pair| self.scaled(frequency(self.theta, pair, d_head))).collect()
+        let width = self.width(d_head);
+        let rotated = (0..width / 2).map(|pair| self.scaled(frequency(self.theta, pair, width)));
+        rotated.chain(std::iter::repeat_n(0.0, d_head / 2 - width / 2)).collect()
     }
 
     fn scaled(&self, frequency: f64) -> f64 {
@@ -129,6 +142,7 @@ pub struct Rotary<B: Backend> {
 display_line!(Rotary, self => {
     d_head: 2 * self.cosine.dims()[1],
     theta: self.rotation.theta,
+    fraction: self.rotation.fraction,
     scaling: self.rotation.scaling,
     factor: self.rotation.factor,
 });
@@ -227,6 +241,21 @@ mod tests {
         }
         let computed = rotary.longer.lock().unwrap().0[0].len();
         assert_eq!(computed, 4 * MAX_EAGER_POSITIONS * 3, "all copies of a model share the tables");
+    }
+
+    #[test]
+    fn only_the_first_elements_are_rotated() {
+        let plain = ModelConfig::default().rotation();
+        let partial = Rotation { fraction: 0.25, ..plain };
+        assert_eq!([partial.width(16), partial.width(20), partial.width(64)], [4, 4, 16]);
+        assert_eq!(partial.frequencies(16)[..3], [1.0, 0.01, 0.0]);
+        let tables = Rotary::<NdArray>::new(5, 16, partial, &Default::default()).tables(5);
+        let ScorePosition::Rotation { cosine, sine } = tables else { panic!() };
+        let x = Tensor::<NdArray, 3>::ones([1, 5, 16], &Default::default());
+        let rotated = rotate(x.clone(), cosine, sine);
+        let rest = |x: Tensor<NdArray, 3>| x.narrow(2, 4, 12).into_data();
+        assert_eq!(rest(rotated.clone()), rest(x.clone()));
+        assert_ne!(rotated.into_data(), x.into_data());
     }
 
     #[test]

@@ -85,7 +85,7 @@ const factor = (number) => (number >= 1e3 && number < 1e6 ? integer : significan
  * @returns {{step: string, title: string, text: any[], formula: string, parts?: Element[]}[]}
  */
 function weightSteps(traced, { kind, query, key }, cells) {
-  const { visible: [first, end], scale, bias, score } = traced;
+  const { visible: [first, end], scale, bias, cap, unbounded, score } = traced;
   const width = traced.query.length;
   const sum = traced.products.reduce((total, product) => total + product, 0);
   const isHidden = key < first || key >= end;
@@ -107,13 +107,24 @@ function weightSteps(traced, { kind, query, key }, cells) {
     step: "products", title: "Dot product", text: ["Each number of the query is multiplied by the number of the key in the same column. The sum is large if both vectors point in the same direction."],
     formula: `${q} · ${k} = ${terms}${width > 3 ? " + …" : ""} = ${fixed(sum, 3)}`, parts: [vectorTable("Products of query and key", [{ name: `query ${q}`, values: used.query }, { name: `key ${k}`, values: used.key }, { name: `${q} × ${k}`, values: traced.products, isApart: true }])],
   }, {
-    step: "scale", title: "Scale", text: [`The sum is divided by √d_head, the root of the ${width} numbers per vector, so that heads with more numbers do not have larger scores.`],
-    formula: `${q} · ${k} / √${width} = ${fixed(sum, 3)} / ${fixed(scale, 3)} = ${fixed(sum / scale, 3)}`,
+    step: "scale", title: "Scale", ...(live.config.attention_scale && kind !== "cross" ? {
+      text: ["The sum is multiplied by the attention scale of this model."],
+      formula: `${significant(Number((1 / scale).toPrecision(4)))} × ${q} · ${k} = ${fixed(sum / scale, 3)}`,
+    } : {
+      text: [`The sum is divided by √d_head, the root of the ${width} numbers per vector, so that heads with more numbers do not have larger scores.`],
+      formula: `${q} · ${k} / √${width} = ${fixed(sum, 3)} / ${fixed(scale, 3)} = ${fixed(sum / scale, 3)}`,
+    }),
   });
   if (kind !== "cross" && ["alibi", "relative"].includes(live.config.position) && live.config.architecture !== "one_layer") {
     steps.push({
       step: "bias", title: "Position bias", text: [live.config.position === "alibi" ? "ALiBi lowers the score in proportion to the distance; each head has its own slope." : "A learned number for this distance and head is added."],
-      formula: `score = ${fixed(sum / scale, 3)} + ${term(bias, 3)} = ${fixed(score, 3)},  distance ${fixed(query - key, 0)}`,
+      formula: `score = ${fixed(sum / scale, 3)} + ${term(bias, 3)} = ${fixed(unbounded, 3)},  distance ${fixed(query - key, 0)}`,
+    });
+  }
+  if (cap !== null) {
+    steps.push({
+      step: "cap", title: "Softcap", text: ["A smooth bound: scores near zero hardly change, and none exceeds the cap."],
+      formula: `score = ${fixed(cap, 1)} tanh(${fixed(unbounded, 3)} / ${fixed(cap, 1)}) = ${fixed(score, 3)}`,
     });
   }
   const count = end - first;
@@ -128,10 +139,11 @@ function weightSteps(traced, { kind, query, key }, cells) {
 
 /** Returns the step from the row of scores to the row of weights. */
 function softmaxStep(traced, key, cells) {
-  const { scores, weights, visible: [first, end], isFrozen } = traced;
+  const { scores, weights, sink, visible: [first, end], isFrozen } = traced;
   const seen = cells.map((cell, index) => ({ cell, index })).slice(first, end);
-  const largestScore = seen.reduce((most, { index }) => Math.max(most, scores[index]), -Infinity);
-  const total = seen.reduce((sum, { index }) => sum + Math.exp(scores[index] - largestScore), 0);
+  const largestScore = seen.reduce((most, { index }) => Math.max(most, scores[index]), sink ?? -Infinity);
+  const ofSink = sink === null ? 0 : Math.exp(sink - largestScore);
+  const total = seen.reduce((sum, { index }) => sum + Math.exp(scores[index] - largestScore), ofSink);
   const order = seen.toSorted((a, b) => scores[b.index] - scores[a.index]);
   const isHidden = key < first || key >= end;
   const listed = [...order.slice(0, LISTED_KEYS), ...order.slice(LISTED_KEYS).filter(({ index }) => index === key)];
@@ -144,7 +156,8 @@ function softmaxStep(traced, key, cells) {
   if (seen.length > listed.length) parts.push(element("details", {}, element("summary", { class: "small" }, `All ${seen.length} visible keys`), table(seen, "All visible keys")));
   return {
     step: "softmax", title: "Softmax", text: [isFrozen ? "The pattern of this head is frozen, so the weights below are the frozen ones and do not follow from these scores."
-      : "Softmax turns the scores of all visible keys into weights that sum to 1. A score that is higher by 1 has a weight that is 2.7 times as large. The largest score is subtracted first, which changes no weight."],
+      : sink !== null ? `Softmax turns the scores of all visible keys, and the sink of this head (${fixed(sink, 3)}), into weights that sum to 1. The sink takes ${shareText(ofSink / total)}, which reads no token.`
+        : "Softmax turns the scores of all visible keys into weights that sum to 1. A score that is higher by 1 has a weight that is 2.7 times as large. The largest score is subtracted first, which changes no weight."],
     formula: isFrozen ? `frozen weight = ${shareText(weights[key])}` : isHidden ? "weight = exp(−∞) = 0"
       : `weight = exp(${fixed(scores[key], 3)} − ${term(largestScore, 3)}) / ${fixed(total, 3)} = ${shareText(weights[key])}`,
     parts,
@@ -168,12 +181,12 @@ function rivalInWords({ scores, rival }, key, cells) {
 }
 
 /** Shows which products decide between a key and its rival. */
-function rivalTable({ scores, products, scale, rival, rivalProducts }, key, cells) {
+function rivalTable({ scores, products, scale, cap, rival, rivalProducts }, key, cells) {
   if (rival === null) return [];
   const differences = products.map((product, k) => product - rivalProducts[k]);
   const lead = differences.reduce((sum, difference) => sum + difference, 0) / scale;
   const ofBias = scores[key] - scores[rival] - lead;
-  const bias = Math.abs(ofBias) < 5e-4 ? "" : `; the position biases differ by ${fixed(ofBias, 3)}`;
+  const bias = Math.abs(ofBias) < 5e-4 ? "" : `; ${cap === null ? "the position biases differ by" : "position biases and softcap change this by"} ${fixed(ofBias, 3)}`;
   const rows = [{ name: `q × k, key at ${cells[key].positions}`, values: products }, { name: `q × k, key at ${cells[rival].positions}`, values: rivalProducts }, { name: "difference", values: differences, isApart: true }];
   return [element("p", { class: "small" }, `The products of both keys differ by ${fixed(lead * scale, 3)} in sum, which is ${fixed(lead, 3)} after the division by ${fixed(scale, 3)}${bias}.`), vectorTable("Products of this key and of the other one", rows)];
 }
@@ -194,22 +207,28 @@ function rowBars(scores, weights, key, [first, end]) {
 }
 
 /** Returns the steps from the weight to the output of the head. */
-function outputSteps({ weight, value, context, output, stream, strength, weights, isReplaced }, key, cells) {
+function outputSteps({ weight, value, context, gate, output, stream, strength, weights, isReplaced }, key, cells) {
   const added = value.map((number) => number * weight);
   /** @type {ReturnType<typeof weightSteps>} */
   const steps = [{
     step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
     formula: `z = Σ weight × v;  this key: ${shareText(weight)} × v`,
-    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added }, { name: "sum z", values: context.map((number) => (strength === 0 ? number : number / strength)) }])],
+    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added }, { name: "sum z", values: context.map((number, k) => (strength === 0 || gate?.[k] === 0 ? number : number / strength / (gate?.[k] ?? 1))) }])],
   }];
   if (strength !== 1) {
-    steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is switched off here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
+    steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is zero-ablated here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
+  }
+  if (gate) {
+    steps.push({
+      step: "gate", title: "Gate", text: ["A sigmoid of a linear function of x at the query multiplies the sum: a gate of 0 discards what the head has read."],
+      formula: "z′ = sigmoid(x_query W_gate) z", parts: [vectorTable("Gates and gated sum", [{ name: "gate", values: gate }, { name: "gated sum z′", values: context }])],
+    });
   }
   const hasStream = live.config.architecture !== "one_layer";
   const most = largest(weights, 1)[0];
   steps.push({
     step: "output", title: hasStream ? "Output to the residual stream" : "Output", text: [hasStream
-      ? `The output projection turns these numbers into ${output.length} numbers, which are added to the residual stream at the query${live.config.norm === "post" ? " before its norm" : ""}. The largest share comes from `
+      ? `The output projection turns these numbers into ${output.length} numbers, which are added to the residual stream at the query${live.config.norm === "pre" ? "" : live.config.norm === "post" ? " before its norm" : " after a norm"}. The largest share comes from `
       : `The output projection turns these numbers into ${output.length} numbers. The largest share comes from `, ...cellInWords(cells[most]), ", the key with the highest weight."],
     formula: `output = z W_O,  length ${fixed(norm(output), 2)}${hasStream ? `;  residual stream before: length ${fixed(norm(stream), 2)}` : ""}`,
     parts: [vectorTable("Output of the head", [{ name: "output", values: output }])],

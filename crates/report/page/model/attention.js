@@ -1,4 +1,5 @@
-// Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a KV cache.
+// Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a KV cache. Options are
+// another scale of the products, a bound of the scores, sinks in the softmax, and gates of the heads' outputs.
 
 /** A growing KV cache: the keys and values of the positions read so far, `[time, key_heads * d_head]`. */
 class Cache {
@@ -29,9 +30,15 @@ class Cache {
 const NO_MASK = (_position, keys) => [0, keys];
 const CAUSAL_MASK = (position, _keys) => [0, position + 1];
 
+/** Returns true if a decoder's layer has a window. */
+function isLocal({ window, layer_pattern: pattern = [] }, layer) {
+  return Boolean(window) && pattern[layer % pattern.length] !== "global";
+}
+
 /** Returns the mask of a decoder's layer: causal, with the window of a local layer. */
-function maskOf({ window, layer_pattern: pattern = [] }, layer) {
-  if (!window || pattern[layer % pattern.length] === "global") return CAUSAL_MASK;
+function maskOf(config, layer) {
+  if (!isLocal(config, layer)) return CAUSAL_MASK;
+  const { window } = config;
   return (position, _keys) => [Math.max(position + 1 - window, 0), position + 1];
 }
 
@@ -45,6 +52,16 @@ class Heads {
     this.heads = config.heads;
     this.width = config.d_head;
     this.keyHeads = keyHeads;
+    this.scale = 1 / Math.sqrt(config.d_head);
+    /** @type {number | null} the bound of the scores */
+    this.cap = null;
+    /** @type {ArrayLike<number> | null} the sink of each head */
+    this.sinks = null;
+  }
+
+  /** Bounds a score with its position bias. */
+  bounded(score) {
+    return this.cap === null ? score : this.cap * Math.tanh(score / this.cap);
   }
 
   /** Returns the index of the key-value head that a query head reads. */
@@ -61,13 +78,13 @@ class Heads {
    * @param {((head: number, back: number) => number) | null} bias see `NoPosition.bias`
    * @param {{of: (head: number) => {strength: (position: number) => number, frozen: any, inputs: any}}} changes see `Changes`
    * @param {?Float32Array[]} maps receives the attention map of each head, `[time, keys]`
+   * @param {((query: number, head: number, k: number) => number) | null} gate the gate of an element of a head
    * @returns {Float64Array} `[time, heads * d_head]`
    */
-  attend(queries, stride, time, cache, mask, bias, changes, maps) {
-    const { heads, width } = this;
+  attend(queries, stride, time, cache, mask, bias, changes, maps, gate = null) {
+    const { heads, width, scale } = this;
     const keyTime = cache.time, start = mask === NO_MASK ? 0 : keyTime - time;
     const contexts = new Float64Array(time * heads * width);
-    const scale = 1 / Math.sqrt(width);
     const row = new Float64Array(keyTime);
     for (let head = 0; head < heads; head++) {
       const map = maps && new Float32Array(time * keyTime);
@@ -87,9 +104,9 @@ class Heads {
         if (!isFrozen) {
           for (let key = first; key < end; key++) {
             const score = dot(queryRows, from, keys, key * keyStride + keyAt, width) * scale;
-            row[key] = bias ? score + bias(head, position - key) : score;
+            row[key] = this.bounded(bias ? score + bias(head, position - key) : score);
           }
-          softmaxOf(row, first, end);
+          softmaxOf(row, first, end, this.sinks?.[head]);
         }
         if (map) map.set(row.subarray(first, end), query * keyTime + first);
         const factor = strength(position);
@@ -101,6 +118,7 @@ class Heads {
           const value = key * valueStride + valueAt;
           for (let k = 0; k < width; k++) contexts[to + k] += weight * values[value + k];
         }
+        if (gate) for (let k = 0; k < width; k++) contexts[to + k] *= gate(query, head, k);
       }
       maps?.push(map);
     }
@@ -108,10 +126,11 @@ class Heads {
   }
 }
 
-/** Applies softmax in place to the numbers from `first` to `end`, exclusive. */
-function softmaxOf(numbers, first, end) {
-  let largest = -Infinity, sum = 0;
+/** Applies softmax in place to the numbers from `first` to `end`, exclusive, with one more term of the sum, a sink. */
+function softmaxOf(numbers, first, end, sink = -Infinity) {
+  let largest = sink, sum = 0;
   for (let at = first; at < end; at++) largest = Math.max(largest, numbers[at]);
+  if (sink > -Infinity) sum = Math.exp(sink - largest);
   for (let at = first; at < end; at++) sum += numbers[at] = Math.exp(numbers[at] - largest);
   for (let at = first; at < end; at++) numbers[at] /= sum;
 }
@@ -121,12 +140,39 @@ class SelfAttention {
   constructor(weights, name, config, position, mask) {
     this.qkv = Linear.stored(weights, `${name}.qkv`);
     this.output = Linear.stored(weights, `${name}.output`);
-    const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon);
+    const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon, config.norm_unit_offset);
     this.queryNorm = norm("query_norm");
     this.keyNorm = norm("key_norm");
     this.position = position;
     this.mask = mask;
     this.heads = new Heads(config, config.key_value_heads);
+    this.heads.scale = config.attention_scale ?? this.heads.scale;
+    this.heads.cap = config.attention_softcap ?? null;
+    this.heads.sinks = config.sinks === "off_by_one" ? new Float64Array(config.heads) : weights.optional(`${name}.scores.sinks`)?.values ?? null;
+    this.gate = weights.optional(`${name}.gate.weight`) ? Linear.stored(weights, `${name}.gate`) : null;
+  }
+
+  /** Returns the gate of an element of a head for the positions of an input, `[time, d_model]`; null without gates. */
+  gates(input, time) {
+    if (!this.gate) return null;
+    const { gate: { outputs }, heads: { heads, width } } = this;
+    const gates = this.gate.forward(input, time).map((number) => 1 / (1 + Math.exp(-number)));
+    return outputs === heads ? (at, head, _k) => gates[at * heads + head] : (at, head, k) => gates[at * outputs + head * width + k];
+  }
+
+  /** Projects an input to normalised queries, keys and values, `[time, (heads + 2 keyHeads) * width]`, before rotation. */
+  project(input, time) {
+    const { heads, width, keyHeads } = this.heads;
+    const projected = this.qkv.forward(input, time);
+    const [queryNorm, keyNorm] = [this.queryNorm, this.keyNorm];
+    if (!queryNorm) return projected;
+    for (let at = 0; at < time; at++) {
+      const row = at * this.qkv.outputs;
+      // A norm covers one head, or all of them.
+      for (let k = 0; k < heads * width; k += queryNorm.gamma.length) queryNorm.apply(projected, row + k);
+      for (let k = 0; k < keyHeads * width; k += keyNorm.gamma.length) keyNorm.apply(projected, row + heads * width + k);
+    }
+    return projected;
   }
 
   newCache() {
@@ -139,40 +185,37 @@ class SelfAttention {
    */
   vectors(input, time, head) {
     const { heads, width, keyHeads } = this.heads;
-    const projected = this.qkv.forward(input, time);
+    const projected = this.project(input, time);
     const shared = this.heads.keyHead(head);
     const slice = (column, position) => {
       const from = position * this.qkv.outputs + column * width;
       return projected.slice(from, from + width);
     };
-    const rotated = (column, norm) => (position) => {
+    const rotated = (column) => (position) => {
       const plain = slice(column, position);
-      norm?.apply(plain, 0);
       const used = plain.slice();
       this.position.rotate(used, 0, width, position);
       return { plain, used };
     };
-    return { query: rotated(head, this.queryNorm), key: rotated(heads + shared, this.keyNorm), value: (position) => slice(heads + keyHeads + shared, position) };
+    return { query: rotated(head), key: rotated(heads + shared), value: (position) => slice(heads + keyHeads + shared, position) };
   }
 
   /** Maps `[time, d_model]` to the same shape, for the positions that follow the cached ones. */
   forward(input, time, cache, changes, maps) {
     const { heads, width, keyHeads } = this.heads;
-    const projected = this.qkv.forward(input, time);
+    const projected = this.project(input, time);
     const stride = this.qkv.outputs;
     cache.grow(time);
     for (let at = 0; at < time; at++) {
       for (let head = 0; head < heads + keyHeads; head++) {
-        const from = at * stride + head * width;
-        (head < heads ? this.queryNorm : this.keyNorm)?.apply(projected, from);
-        this.position.rotate(projected, from, width, cache.time + at);
+        this.position.rotate(projected, at * stride + head * width, width, cache.time + at);
       }
       const keys = at * stride + heads * width, to = (cache.time + at) * cache.width;
       cache.keys.set(projected.subarray(keys, keys + cache.width), to);
       cache.values.set(projected.subarray(keys + cache.width, keys + 2 * cache.width), to);
     }
     cache.time += time;
-    const contexts = this.heads.attend(projected, stride, time, cache, this.mask, this.position.bias, changes, maps);
+    const contexts = this.heads.attend(projected, stride, time, cache, this.mask, this.position.bias, changes, maps, this.gates(input, time));
     return this.output.forward(contexts, time);
   }
 }

@@ -74,13 +74,14 @@ function componentOutput(model, { seen, maps, layers, changes, time }, { kind, l
   const found = attention.vectors(seen[layer][index].input, time, head, layers[layer].memory);
   const map = maps[index][layer][head], keyTime = map.length / time;
   const values = Array.from({ length: keyTime }, (_, key) => (inputs.value ? inputs.value.subarray(key * width) : found.value(key)));
-  const context = new Float64Array(width);
+  const context = new Float64Array(width), gate = attention.gates?.(seen[layer][index].input, time);
   for (let query = 0; query < time; query++) {
     context.fill(0);
     for (let key = 0; key < keyTime; key++) {
       const weight = map[query * keyTime + key] * strength(query);
       if (weight !== 0) for (let k = 0; k < width; k++) context[k] += weight * values[key][k];
     }
+    if (gate) for (let k = 0; k < width; k++) context[k] *= gate(query, head, k);
     for (let k = 0; k < outputs; k++) written[query * outputs + k] = dot(context, 0, rows, k * contextWidth + head * width, width);
   }
   return written;
@@ -98,6 +99,7 @@ function changedInput(model, recorded, senders, to, input) {
   const added = (sum, numbers, sign = 1) => sum.map((number, at) => number + sign * numbers[at]);
   const rowsOf = ({ rows }) => addRows(new Float64Array(time * width), rows, width, 0);
   for (const [layer, block] of blocks.entries()) {
+    const start = stream;
     const isReceiver = (kind) => to.kind === kind && to.layer === layer;
     for (const [kind, attention, index] of [["decoder", block.attention, 0], ["cross", block.cross, 1]]) {
       if (!attention) continue;
@@ -111,7 +113,7 @@ function changedInput(model, recorded, senders, to, input) {
         stream = added(added(stream, rowsOf(sender)), componentOutput(model, recorded, sender), -1);
       }
     }
-    const read = () => changes[layer][2].replacement(time, width, 0) ?? block.feedForward.forward(block.norms[2].forward(stream), time);
+    const read = () => changes[layer][2].replacement(time, width, 0) ?? block.feedForward.forward(block.norms[2].forward(block.isParallel ? start : stream), time);
     if (isReceiver("feed_forward")) return read();
     const sender = senders.find(({ kind, layer: from }) => kind === "feed_forward" && from === layer);
     stream = added(stream, sender ? rowsOf(sender) : read());

@@ -29,9 +29,7 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
   const isPre = blocks[0].isPre;
   const lens = (stream) => model.logits(norm?.forward(stream) ?? stream, 1);
   const streams = seen.map((sublayers) => row(sublayers[0].stream));
-  const { stream: before, output } = seen.at(-1).at(-1);
-  const sum = row(before).map((number, k) => number + row(output)[k]);
-  streams.push(isPre ? sum : blocks.at(-1).norms[2].forward(sum));
+  streams.push(row(seen.at(-1).at(-1).after));
   const logits = lens(streams.at(-1));
   const chosen = target ?? largestOf(logits, 1)[0];
 
@@ -49,9 +47,10 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
         const found = attention.vectors(seen[layer][index].input, tokens.length, head, layers[layer].memory);
         const { strength, inputs, replaced } = changes[layer][index].of(head);
         const value = inputs.value ? (at) => inputs.value.subarray(at * attention.heads.width) : found.value;
+        const gate = attention.gates?.(seen[layer][index].input, tokens.length);
         const map = maps[index][layer][head], keyTime = map.length / tokens.length;
         const weights = map.subarray(position * keyTime, (position + 1) * keyTime);
-        parts.push(part(kind, layer, head, replaced ? addRows(new Float64Array(width), replaced, width, position) : headOutput(attention, head, value, weights, strength(position))));
+        parts.push(part(kind, layer, head, replaced ? addRows(new Float64Array(width), replaced, width, position) : headOutput(attention, head, value, weights, strength(position), gate && ((k) => gate(position, head, k)))));
       }
     }
     const { input, output: written } = seen[layer].at(-1);
@@ -74,13 +73,14 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
 }
 
 /** Returns the output of a head at a position, without the bias of the output projection. */
-function headOutput({ heads: { heads, width }, output }, head, value, weights, strength) {
+function headOutput({ heads: { heads, width }, output }, head, value, weights, strength, gate) {
   const context = new Float64Array(heads * width);
   weights.forEach((weight, key) => {
     if (weight === 0) return;
     const vector = value(key);
     for (let k = 0; k < width; k++) context[head * width + k] += weight * strength * vector[k];
   });
+  if (gate) for (let k = 0; k < width; k++) context[head * width + k] *= gate(k);
   return new Linear(output.rows, null, heads * width, output.outputs).forward(context, 1);
 }
 

@@ -151,13 +151,13 @@ class ScriptedModel {
    * Ablates components of the model on the input of the page, without its changes. A component has the name that the
    * program gives it, such as "1.3", "cross.1.3" or "1.mlp"; `by` is "zero", "input" or "stored".
    */
-  async ablate(names, by = "zero") {
+  async ablate(names, by = DEFAULT_ABLATION) {
     const ablated = [names].flat().map((name) => ({ ...componentNamed(name), by: checkedBy(by) }));
     return this.lossesWith({ ablated });
   }
 
   /** Ablates the path from one component to an input of a later one: "query", "key" or "value" of a head. */
-  async ablatePath(from, to, input = null, by = "input") {
+  async ablatePath(from, to, input = null, by = DEFAULT_ABLATION) {
     const path = { from: componentNamed(from), to: componentNamed(to), input, by: checkedBy(by) };
     const problem = pathProblem(path);
     if (problem) throw new RangeError(problem);

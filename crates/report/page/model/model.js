@@ -39,34 +39,45 @@ function half(bits) {
   return sign * (exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * 2 ** (exponent - 25));
 }
 
-/** A block: attention and feed-forward layers with residual connections and pre-norm or post-norm. */
+/** A block: attention and feed-forward layers with residual connections and norms. */
 class Block {
   constructor(weights, name, config, position, mask) {
-    const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon);
+    const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon, config.norm_unit_offset);
+    this.placement = config.norm;
+    /** True if the residual stream is the sum of what the layers add. */
     this.isPre = config.norm === "pre";
+    this.isParallel = Boolean(config.parallel);
+    const outputNorm = (part) => norm(`output_norms.${part}`);
+    this.outputNorms = [outputNorm("attention"), outputNorm("cross_attention"), outputNorm("feed_forward")];
     this.norms = [norm("attention_norm"), norm("cross_attention_norm"), norm("feed_forward_norm")];
     this.attention = new SelfAttention(weights, `${name}.attention`, config, position, mask);
     this.cross = this.norms[1] && new CrossAttention(weights, `${name}.cross_attention`, config);
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
 
-  /** Computes `x + f(norm(x))`, or `norm(x + f(x))` with post-norm; appends `x`, the input and the output of `f` to `seen`. */
-  add(norm, stream, layer, seen) {
-    const input = this.isPre ? norm.forward(stream) : stream;
-    const sum = layer(input);
-    seen?.push({ stream, input, output: sum.slice() });
-    for (let at = 0; at < stream.length; at++) sum[at] += stream[at];
-    return this.isPre ? sum : norm.forward(sum);
+  /**
+   * Computes a sub-layer `f` with its norms: `x + f(norm(x))`, `norm(x + f(x))`, `x + norm(f(norm(x)))` or `x + norm(f(x))`.
+   * Appends `x`, the input and the output of `f` to `seen`. A parallel layer reads another stream than it is added to.
+   */
+  add(index, stream, layer, seen, read = stream) {
+    const norm = this.norms[index], { placement } = this;
+    const input = placement === "pre" || placement === "sandwich" ? norm.forward(read) : read;
+    const output = layer(input);
+    const part = { stream, input, output: output.slice(), after: null };
+    seen?.push(part);
+    const added = placement === "sandwich" ? this.outputNorms[index].forward(output) : placement === "output" ? norm.forward(output) : output;
+    const sum = added.map((number, at) => number + stream[at]);
+    return (part.after = placement === "post" ? norm.forward(sum) : sum);
   }
 
   /** Computes the residual stream `[time, d_model]` after the block, for the positions that follow the cached ones. */
   forward(stream, time, { cache, memory }, [changes, crossChanges, innerChanges], [maps, crossMaps], seen) {
     const start = cache.time, width = stream.length / time;
-    let x = this.add(this.norms[0], stream, (input) => changes.add(this.attention.forward(input, time, cache, changes, maps), width, start), seen);
+    let x = this.add(0, stream, (input) => changes.add(this.attention.forward(input, time, cache, changes, maps), width, start), seen);
     if (this.cross) {
-      x = this.add(this.norms[1], x, (input) => crossChanges.add(this.cross.forward(input, time, start, memory, crossChanges, crossMaps), width, start), seen);
+      x = this.add(1, x, (input) => crossChanges.add(this.cross.forward(input, time, start, memory, crossChanges, crossMaps), width, start), seen);
     }
-    return this.add(this.norms[2], x, (input) => innerChanges?.replacement(time, width, start) ?? this.feedForward.forward(input, time), seen);
+    return this.add(2, x, (input) => innerChanges?.replacement(time, width, start) ?? this.feedForward.forward(input, time), seen, this.isParallel ? stream : x);
   }
 }
 
@@ -77,11 +88,12 @@ class Stack {
     const isRms = config.norm_kind === "rms";
     this.table = weights.tensor(`${prefix}embedding.token.weight`);
     this.scale = config.embedding_scale;
-    this.embeddingNorm = Norm.stored(weights, `${prefix}embedding.norm`, isRms, config.embedding_norm_epsilon);
+    const norm = (name, epsilon) => Norm.stored(weights, `${prefix}${name}`, isRms, epsilon, config.norm_unit_offset);
+    this.embeddingNorm = norm("embedding.norm", config.embedding_norm_epsilon);
     this.position = positionOf(weights, config, `${prefix}position`, mask(0) === NO_MASK);
-    this.norm = Norm.stored(weights, `${prefix}norm`, isRms, config.norm_epsilon);
+    this.norm = norm("norm", config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
-      new Block(weights, `${prefix}blocks.${layer}`, config, this.position, mask(layer)));
+      new Block(weights, `${prefix}blocks.${layer}`, config, positionOfLayer(config, this.position, layer, isLocal(config, layer) && mask(0) !== NO_MASK), mask(layer)));
   }
 
   /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */

@@ -7,19 +7,20 @@ class Norm {
    * @param {Float64Array | null} beta the shifts; null for an RMS norm
    * @param {boolean} isRms
    * @param {number} epsilon the number added to the variance or the mean square
+   * @param {boolean} hasOffset true if the gains are stored minus one
    */
-  constructor(gamma, beta, isRms, epsilon) {
-    this.gamma = gamma;
+  constructor(gamma, beta, isRms, epsilon, hasOffset = false) {
+    this.gamma = hasOffset ? gamma.map((gain) => 1 + gain) : gamma;
     this.beta = beta;
     this.isRms = isRms;
     this.epsilon = epsilon;
   }
 
   /** Loads a norm as stored by the program; returns null if there is no such norm. */
-  static stored(weights, name, isRms, epsilon) {
+  static stored(weights, name, isRms, epsilon, hasOffset = false) {
     const gamma = weights.optional(`${name}.gamma`)?.values;
     if (!gamma) return null;
-    return new Norm(gamma, weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon);
+    return new Norm(gamma, weights.optional(`${name}.beta`)?.values ?? null, isRms, epsilon, isRms && hasOffset);
   }
 
   /** Normalises each vector of the input `[.., width]`. */

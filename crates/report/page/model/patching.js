@@ -23,8 +23,7 @@ function patchedDifferences(model, { clean, corrupted, source = null, interventi
   // The residual stream before a block; after the last one, before the final norm.
   const streamAt = ({ seen }, depth) => {
     if (depth < blocks.length) return seen[depth][0].stream;
-    const { stream, output } = seen.at(-1).at(-1);
-    return stream.map((number, at) => number + output[at]);
+    return seen.at(-1).at(-1).after;
   };
   const finish = (depth, stream, changes) => {
     let x = stream;

@@ -74,10 +74,15 @@ class RandomSinusoidalPosition extends NoPosition {
 
 /** Rotary positions: pairs of elements rotated in their planes (Su et al., 2021), with optional scaling. */
 class RotaryPosition extends NoPosition {
-  constructor(config) {
+  /** @param {number | null} localTheta the base of the frequencies in local layers, which are not scaled */
+  constructor(config, localTheta = null) {
     super();
-    const width = config.d_head;
-    this.frequencies = Array.from({ length: width / 2 }, (_, pair) => scaled(config, frequency(config.rope_theta, pair, width)));
+    // Only the first elements of a head are rotated.
+    const width = 2 * Math.floor((config.rotary_fraction ?? 1) * config.d_head / 2 + 1e-9);
+    this.frequencies = Array.from({ length: config.d_head / 2 }, (_, pair) => {
+      if (2 * pair >= width) return 0;
+      return localTheta === null ? scaled(config, frequency(config.rope_theta, pair, width)) : frequency(localTheta, pair, width);
+    });
     this.tables = []; // cosine and sine of each pair, by position
   }
 
@@ -92,6 +97,13 @@ class RotaryPosition extends NoPosition {
       numbers[from + k + 1] = x * table[k + 1] + y * table[k];
     }
   }
+}
+
+/** Returns the position scheme of a layer, given that of the stack; `isLocal` is true if the layer has a window. */
+function positionOfLayer(config, position, layer, isLocal) {
+  if (!(position instanceof RotaryPosition)) return position;
+  if (config.rotary_skip_every && (layer + 1) % config.rotary_skip_every === 0) return new NoPosition();
+  return isLocal && config.rope_theta_local ? new RotaryPosition(config, config.rope_theta_local) : position;
 }
 
 /** Returns the scaled rotation angle per position. */

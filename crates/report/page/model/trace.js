@@ -17,14 +17,15 @@ function attentionOf(model, tokens, { source = null, interventions = null }, { k
   const { stream, input } = (isEncoder ? encoderSeen : seen)[layer][kind === "cross" ? 1 : 0];
   const time = isEncoder ? source.length : tokens.length;
   const attention = kind === "cross" ? block.cross : block.attention;
-  return { attention, stream, keyTime: kind === "cross" ? source.length : time, ...attention.vectors(input, time, head, layers[layer].memory) };
+  return { attention, stream, input, time, keyTime: kind === "cross" ? source.length : time, ...attention.vectors(input, time, head, layers[layer].memory) };
 }
 
 /**
  * Computes the attention weight of a cell step by step. `query` and `key` are the vectors that are multiplied, and
  * `unrotated` holds them before their rotation; null without rotary positions. `scores` and `weights` are the row of the
  * query, the scores before the mask; `visible` is the range of keys that the query can see. `output` is the output of
- * the head at the query, and `stream` the residual stream that it is added to.
+ * the head at the query, and `stream` the residual stream that it is added to. `unbounded` is the score before the bound
+ * `cap`, `sink` the sink of the head, and `gate` the gates of its context; null without them.
  *
  * @param {Model} model
  * @param {number[]} tokens
@@ -45,11 +46,13 @@ function traceWeight(model, tokens, options, cell) {
   const vector = (name, at) => (inputs[name] ? { plain: changed(inputs[name], at), used: changed(inputs[name], at) } : found[name](at));
   const valueAt = (at) => (inputs.value ? changed(inputs.value, at) : found.value(at));
   const queryVector = vector("query", query), keyVectors = Array.from({ length: keyTime }, (_, at) => vector("key", at));
-  const scale = Math.sqrt(width);
+  const { scale: factor, sinks } = attention.heads;
+  const scale = 1 / factor;
   const biases = keyVectors.map((_, at) => position?.bias?.(head, query - at) ?? 0);
-  const scores = keyVectors.map(({ used }, at) => dot(queryVector.used, 0, used, 0, width) / scale + biases[at]);
+  const unbounded = keyVectors.map(({ used }, at) => dot(queryVector.used, 0, used, 0, width) * factor + biases[at]);
+  const scores = unbounded.map((score) => attention.heads.bounded(score));
   const row = Float64Array.from(scores);
-  if (!frozen?.row(query, end, row)) softmaxOf(row, first, end);
+  if (!frozen?.row(query, end, row)) softmaxOf(row, first, end, sinks?.[head]);
   const weights = Array.from(row, (weight, at) => (at >= first && at < end ? weight : 0));
 
   const context = new Float64Array(heads * width);
@@ -57,6 +60,8 @@ function traceWeight(model, tokens, options, cell) {
     const value = valueAt(at);
     for (let k = 0; k < width; k++) context[head * width + k] += weights[at] * strength(query) * value[k];
   }
+  const gate = attention.gates?.(found.input, found.time);
+  if (gate) for (let k = 0; k < width; k++) context[head * width + k] *= gate(query, head, k);
   const projection = new Linear(attention.output.rows, null, heads * width, attention.output.outputs);
   const modelWidth = projection.outputs;
   const output = replaced ? addRows(new Float64Array(modelWidth), replaced, modelWidth, query) : projection.forward(context, 1);
@@ -66,7 +71,8 @@ function traceWeight(model, tokens, options, cell) {
   return {
     query: Array.from(queryVector.used), key: Array.from(keyVector.used),
     unrotated: isRotated ? { query: Array.from(queryVector.plain), key: Array.from(keyVector.plain) } : null,
-    products, scale, bias: biases[key], score: scores[key], weight: weights[key], value: Array.from(valueAt(key)),
+    products, scale, bias: biases[key], cap: attention.heads.cap, unbounded: unbounded[key], score: scores[key], sink: sinks?.[head] ?? null,
+    gate: gate ? Array.from({ length: width }, (_, k) => gate(query, head, k)) : null, weight: weights[key], value: Array.from(valueAt(key)),
     context: Array.from(context.subarray(head * width, (head + 1) * width)),
     output: Array.from(output), isReplaced: Boolean(replaced),
     hasBias: Boolean((attention.qkv ?? attention.query).bias), scores, weights, visible: [first, end], strength: strength(query), isFrozen: Boolean(frozen),

@@ -23,7 +23,7 @@ vectorized! {
         let Attention { query_time, key_time, dropout, .. } = *piece.attention;
         let mut rows = [[0.0; LANES]; LANES];
         // Hidden pairs are the same for all heads.
-        if piece.attention.adds_to_scores() && (index == 0 || piece.attention.bias.is_some()) {
+        if piece.attention.adds_to_scores() && (index == 0 || piece.attention.scores.bias.is_some()) {
             for (query, row) in rows.iter_mut().enumerate().take(query_time) {
                 piece.attention.add_to_scores(simd, [piece.sequence, index, query], 0, &mut row[..key_time]);
             }

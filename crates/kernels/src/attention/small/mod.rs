@@ -33,6 +33,8 @@ pub(super) fn supports(attention: &Attention) -> bool {
     attention.query_time <= LANES
         && attention.key_time <= LANES
         && matches!(attention.d_head, 8 | 16 | 32 | 64)
+        && attention.scores.softcap.is_none()
+        && attention.scores.sinks.is_none()
 }
 
 /// Returns the cost of a head in multiply-adds. Partially used registers cost as much as full ones; 64 accounts for

@@ -10,7 +10,7 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{MultiHeadAttention, SplitHeads, StackedHeads};
+use super::{MultiHeadAttention, ScoreFunction, SplitHeads, StackedHeads};
 use crate::attention::{causal::CausalAttention, mask::causal_mask, trainable::TrainableAttention};
 use crate::{Error, Result, error::ensure};
 
@@ -82,6 +82,8 @@ impl<B: Backend> SplitHeads<B> {
             qkv: columns([&self.query, &self.key, &self.value].map(all)),
             query_norm: None,
             key_norm: None,
+            scores: ScoreFunction::plain(),
+            gate: None,
             output: copy(&self.output),
             dropout: self.dropout.clone(),
             heads: self.heads,
@@ -93,7 +95,8 @@ impl<B: Backend> SplitHeads<B> {
 
 impl<B: Backend> MultiHeadAttention<B> {
     /// Returns the same attention, always causal, with one matrix each for queries, keys and values. Heads that share
-    /// keys and values each get their own copy. Norms of queries and keys are dropped, since the split form has none.
+    /// keys and values each get their own copy. Norms of queries and keys, the score function and gates are dropped, since
+    /// the split form has none.
     pub fn to_split(&self) -> SplitHeads<B> {
         let d_head = self.d_head;
         let group = self.heads / self.key_value_heads;

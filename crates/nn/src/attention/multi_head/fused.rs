@@ -11,15 +11,16 @@
 //! (Shazeer, 2019, arXiv 1911.02150).
 //!
 //! With `qk_norm`, an RMS norm is applied to each head's query and key before the rotary rotation (Henry et al., 2020,
-//! arXiv 2010.04245; with gains as in Qwen3). It bounds the scores however large the projections grow.
+//! arXiv 2010.04245; with gains as in Qwen3), or to those of all heads together (OLMo 2, arXiv 2501.00656). It bounds the
+//! scores however large the projections grow.
 
 use burn::config::Config;
 use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::width_of_head;
-use crate::attention::hooked::{self, AttentionHooks, with_weights};
+use super::{AttentionGate, ScoreFunction, Sinks, gate, width_of_head};
+use crate::attention::hooked::{self, AttentionHooks, HeadOutput, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
 use crate::display::display_line;
 use crate::hooks::{AttentionPoint, NoHooks};
@@ -50,6 +51,22 @@ pub struct MultiHeadAttentionConfig {
     pub output_bias: Option<bool>,
     /// The epsilon of the norms of queries and keys; no norms if absent.
     pub qk_norm: Option<f64>,
+    /// True if one norm covers the queries of all heads, and another one all keys, instead of each head by itself.
+    #[config(default = false)]
+    pub qk_norm_all_heads: bool,
+    /// True if the norms of queries and keys store their gains minus one.
+    #[config(default = false)]
+    pub norm_unit_offset: bool,
+    /// The factor of the products of queries and keys; `1 / sqrt(d_head)` if absent.
+    pub scale: Option<f64>,
+    /// The bound of the scores; none if absent.
+    pub softcap: Option<f64>,
+    /// The sinks of the softmax.
+    #[config(default = "Sinks::None")]
+    pub sinks: Sinks,
+    /// The gates of the heads' outputs.
+    #[config(default = "AttentionGate::None")]
+    pub gate: AttentionGate,
 }
 
 /// The input of a [`MultiHeadAttention`].
@@ -82,10 +99,14 @@ const READERS: [AttentionPoint; 3] = [AttentionPoint::Query, AttentionPoint::Key
 pub struct MultiHeadAttention<B: Backend> {
     /// The projection to concatenated queries, keys and values: `d_model` to `(heads + 2 * key_value_heads) * d_head`.
     pub qkv: Linear<B>,
-    /// The norm of each head's query.
+    /// The norm of each head's query, or of the queries of all heads together.
     pub query_norm: Option<Norm<B>>,
-    /// The norm of each head's key.
+    /// The norm of each head's key, or of the keys of all heads together.
     pub key_norm: Option<Norm<B>>,
+    /// How products of queries and keys become weights.
+    pub scores: ScoreFunction<B>,
+    /// The projection of the input to the gates of the heads' outputs.
+    pub gate: Option<Linear<B>>,
     /// The output projection, which mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
     /// The dropout of the attention weights and of the output.
@@ -104,6 +125,8 @@ display_line!(MultiHeadAttention, self => {
     key_value_heads: self.key_value_heads,
     d_head: self.d_head,
     qk_norm: self.query_norm.is_some(),
+    sinks: self.scores.kind,
+    gate: self.gate.is_some(),
     query_key_value_bias: self.qkv.bias.is_some(),
     output_bias: self.output.bias.is_some(),
     dropout: self.dropout.prob,
@@ -123,6 +146,9 @@ impl MultiHeadAttentionConfig {
         if let Some(epsilon) = self.qk_norm {
             range::check("qk_norm", epsilon.into(), range::Range::BETWEEN_0_AND_1)?;
         }
+        for (name, number) in [("scale", self.scale), ("softcap", self.softcap)] {
+            number.map_or(Ok(()), |number| range::check(name, number.into(), range::Range::POSITIVE))?;
+        }
         check_dropout(self.dropout)
     }
 
@@ -135,12 +161,19 @@ impl MultiHeadAttentionConfig {
         let linear =
             |d_input, d_output, bias| LinearConfig::new(d_input, d_output).with_bias(bias).init(device);
         let (d_head, key_value_heads) = (self.head_width()?, self.shared_heads());
-        let norm = || self.qk_norm.map(|epsilon| Norm::rms(d_head, epsilon, device));
+        let norm = |heads: usize| {
+            let width = if self.qk_norm_all_heads { heads * d_head } else { d_head };
+            let norm = self.qk_norm.map(|epsilon| Norm::rms(width, epsilon, device));
+            norm.map(|norm| norm.with_unit_offset(self.norm_unit_offset))
+        };
         let qkv_bias = self.query_key_value_bias.unwrap_or(self.bias);
         Ok(MultiHeadAttention {
             qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head, qkv_bias),
-            query_norm: norm(),
-            key_norm: norm(),
+            query_norm: norm(self.heads),
+            key_norm: norm(key_value_heads),
+            scores: ScoreFunction { scale: self.scale, softcap: self.softcap, ..ScoreFunction::plain() }
+                .with_sinks(self.sinks, self.heads, device),
+            gate: self.gate.projection([self.d_model, self.heads, d_head], self.bias, device),
             output: linear(self.heads * d_head, self.d_model, self.output_bias.unwrap_or(self.bias)),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
@@ -160,11 +193,27 @@ impl MultiHeadAttentionConfig {
 
 impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
-        let Self { qkv, query_norm, key_norm, output, dropout: _, heads, key_value_heads, d_head } = self;
+        let Self {
+            qkv,
+            query_norm,
+            key_norm,
+            scores,
+            gate,
+            output,
+            dropout: _,
+            heads,
+            key_value_heads,
+            d_head,
+        } = self;
         let [queries, keys] = [heads, key_value_heads].map(|heads| heads * d_head);
         role::visit_reader(qkv, vec![queries, keys, keys], visit);
         query_norm.visit_roles(visit);
         key_norm.visit_roles(visit);
+        scores.visit_roles(visit);
+        if let Some(gate) = gate {
+            let [_, width] = gate.weight.lazy_shape().dims();
+            role::visit_reader(gate, vec![width], visit);
+        }
         role::visit_writer(output, visit);
     }
 }
@@ -235,6 +284,7 @@ impl<B: Backend> MultiHeadAttention<B> {
             return Ok(output);
         }
         let mut options = self.options(mask.clone(), position.clone());
+        let gates = self.gate.as_ref().map(|gate| gate::gates(gate, input.clone()));
         let mut projections = self.project(input);
         if !hooks.inputs.is_empty() || hooks.wants(&READERS) {
             ensure(cache.is_none() || self.heads == self.key_value_heads, Error::Shape, || {
@@ -246,7 +296,8 @@ impl<B: Backend> MultiHeadAttention<B> {
         if let Some(cache) = cache {
             projections = cache.extend(projections, &mut options)?;
         }
-        Ok(hooked::attend(projections, options, (&self.output, &self.dropout), residual, &mut hooks))
+        let output = HeadOutput { projection: &self.output, dropout: &self.dropout, gates };
+        Ok(hooked::attend(projections, options, output, residual, &mut hooks))
     }
 
     /// Passes queries, keys and values through the hooks, with separate keys and values for each head.
@@ -272,17 +323,31 @@ impl<B: Backend> MultiHeadAttention<B> {
     /// Returns the queries, keys and values of an input `[batch, time, d_model]`, before the rotary rotation.
     pub fn project(&self, input: Tensor<B, 3>) -> Projections<B> {
         let qkv = ops::linear(&self.qkv, input); // [batch, time, (heads + 2 * key_value_heads) * d_head]
-        Projections::Packed(match (&self.query_norm, &self.key_norm) {
-            (Some(query), Some(key)) => {
-                ops::normalise_heads(qkv, [query, key], &self.options(Mask::none(), ScorePosition::None))
-            }
-            _ => qkv,
-        })
+        let (Some(query), Some(key)) = (&self.query_norm, &self.key_norm) else {
+            return Projections::Packed(qkv);
+        };
+        let options = self.options(Mask::none(), ScorePosition::None);
+        if self.normalises_all_heads() {
+            let [queries, keys, values] = Projections::Packed(qkv).split(&options);
+            return Projections::Separate([query.forward(queries), key.forward(keys), values]);
+        }
+        Projections::Packed(ops::normalise_heads(qkv, [query, key], &options))
+    }
+
+    /// Returns true if one norm covers the queries of all heads.
+    pub fn normalises_all_heads(&self) -> bool {
+        self.query_norm.as_ref().is_some_and(|norm| norm.gamma.lazy_shape().dims() != [self.d_head])
     }
 
     /// Returns the options of this attention for [`ops::attention()`].
     pub fn options(&self, mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
         let Self { heads, key_value_heads, .. } = *self;
-        AttentionOptions { heads, key_value_heads, mask, position, dropout: self.dropout.prob }
+        AttentionOptions {
+            dropout: self.dropout.prob,
+            scale: self.scores.scale,
+            softcap: self.scores.softcap,
+            sinks: self.scores.sink_logits(heads, &self.qkv.weight.device()),
+            ..AttentionOptions::new([heads, key_value_heads], mask, position)
+        }
     }
 }

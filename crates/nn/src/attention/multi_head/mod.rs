@@ -12,10 +12,14 @@
 
 mod convert;
 mod fused;
+mod gate;
+mod score_function;
 mod split;
 mod stacked;
 
 pub use fused::{AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig};
+pub use gate::AttentionGate;
+pub use score_function::{ScoreFunction, Sinks};
 pub use split::{SplitHeads, SplitHeadsConfig};
 pub use stacked::{StackedHeads, StackedHeadsConfig};
 

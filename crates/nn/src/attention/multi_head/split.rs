@@ -14,7 +14,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::width_of_head;
-use crate::attention::hooked::{self, with_weights};
+use crate::attention::hooked::{self, HeadOutput, with_weights};
 use crate::attention::{check_dropout, check_width, mask::Mask};
 use crate::display::display_line;
 use crate::ops::{self, AttentionOptions, Projections, ScorePosition};
@@ -127,20 +127,22 @@ impl<B: Backend> SplitHeads<B> {
         check_width("input", x.dims(), d_in)?;
         let project = |layer| ops::linear(layer, x.clone());
         let projections = Projections::Separate([&self.query, &self.key, &self.value].map(project));
-        let output = (&self.output, &self.dropout);
+        let output = self.head_output();
         with_weights(|mut hooks| {
             Ok(hooked::attend(projections, self.options(Mask::causal()), output, None, &mut hooks))
         })
     }
 
+    /// Returns what turns the heads' contexts into the output.
+    pub(in crate::attention) fn head_output(&self) -> HeadOutput<'_, B> {
+        HeadOutput { projection: &self.output, dropout: &self.dropout, gates: None }
+    }
+
     /// Returns the options of this attention for [`ops::attention()`].
     pub fn options(&self, mask: Mask<B>) -> AttentionOptions<B> {
         AttentionOptions {
-            heads: self.heads,
-            key_value_heads: self.heads,
-            mask,
-            position: ScorePosition::None,
             dropout: self.dropout.prob,
+            ..AttentionOptions::new([self.heads; 2], mask, ScorePosition::None)
         }
     }
 }

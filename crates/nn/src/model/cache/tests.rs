@@ -1,7 +1,8 @@
 //! Tests that reading tokens step by step gives the same logits as reading the sequence at once.
 
 use super::*;
-use crate::model::{Architecture, Inputs, LayerSpan, ModelConfig, NormPlacement, Sizes};
+use crate::attention::{AttentionGate, Sinks};
+use crate::model::{Architecture, Inputs, LayerSpan, ModelConfig, NormPlacement, QkNormScope, Sizes};
 use crate::ops::{Activation, NormKind};
 use crate::position::{PositionScheme, RopeScaling};
 use burn::tensor::{TensorData, Tolerance};
@@ -35,6 +36,37 @@ fn configs() -> Vec<ModelConfig> {
             }
         }
     }
+    let plain = ModelConfig {
+        d_model: 36,
+        heads: 6,
+        layers: 3,
+        position: PositionScheme::Rotary,
+        rotary_fraction: Some(0.7),
+        rotary_skip_every: Some(2),
+        norm_kind: NormKind::Rms,
+        norm_unit_offset: true,
+        attention_scale: Some(0.6),
+        sinks: Sinks::OffByOne,
+        attention_gate: AttentionGate::Head,
+        norm: NormPlacement::Output,
+        ..ModelConfig::default()
+    };
+    configs.push(ModelConfig {
+        key_value_heads: 2,
+        qk_norm: true,
+        qk_norm_scope: QkNormScope::AllHeads,
+        attention_softcap: Some(2.0),
+        sinks: Sinks::Learned,
+        attention_gate: AttentionGate::Elementwise,
+        norm: NormPlacement::Sandwich,
+        parallel: true,
+        window: Some(4),
+        rope_theta_local: Some(100.0),
+        layer_pattern: vec![LayerSpan::Local, LayerSpan::Local, LayerSpan::Global],
+        ..plain.clone()
+    });
+    configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..plain.clone() });
+    configs.push(ModelConfig { norm: NormPlacement::Pre, parallel: true, ..plain });
     configs.push(ModelConfig {
         norm_kind: NormKind::Rms,
         activation: Activation::Swiglu,
@@ -142,7 +174,7 @@ fn another_batch_size_is_an_error() {
 #[test]
 fn a_cache_of_another_model_is_an_error() {
     let device = Default::default();
-    let deep = ModelConfig { layers: 3, ..ModelConfig::default() }.init::<NdArray>(SIZES, &device).unwrap();
+    let deep = ModelConfig { layers: 5, ..ModelConfig::default() }.init::<NdArray>(SIZES, &device).unwrap();
     for config in configs() {
         let model = config.init::<NdArray>(SIZES, &device).unwrap();
         let mut cache = model.start(source(&config)).unwrap();

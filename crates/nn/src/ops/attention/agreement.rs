@@ -21,6 +21,8 @@ struct Setting {
     /// True to hide queries, keys, pairs, other documents and padding, in this order.
     hides: [bool; 5],
     position: PositionKind,
+    /// True to set scale, softcap and sinks, in this order.
+    scores: [bool; 3],
     seed: u64,
 }
 
@@ -80,8 +82,10 @@ fn mask<B: Backend>(setting: Setting) -> Mask<B> {
 fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
     let Setting { batch, query_time, key_time, key_value_heads, group, d_head, seed, .. } = setting;
     let heads = key_value_heads * group;
+    let [has_scale, has_softcap, has_sinks] = setting.scores;
     let bias = || leaf::<B, 2>(seed + 5, [heads, query_time + key_time - 1]).require_grad();
-    let options = |bias: &Tensor<B, 2>| -> AttentionOptions<B> {
+    let sinks = || leaf::<B, 1>(seed + 11, [heads]).require_grad();
+    let options = |bias: &Tensor<B, 2>, sinks: &Tensor<B, 1>| -> AttentionOptions<B> {
         let table = |seed| leaf::<B, 2>(seed, [key_time, d_head / 2]);
         let position = match setting.position {
             PositionKind::None => ScorePosition::None,
@@ -90,18 +94,25 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
             }
             PositionKind::Bias => ScorePosition::Bias(bias.clone()),
         };
-        AttentionOptions { heads, key_value_heads, mask: mask(setting), position, dropout: 0.0 }
+        AttentionOptions {
+            scale: has_scale.then_some(0.6),
+            softcap: has_softcap.then_some(1.3),
+            sinks: has_sinks.then(|| sinks.clone()),
+            ..AttentionOptions::new([heads, key_value_heads], mask(setting), position)
+        }
+    };
+    // Leaves that the setting does not use get gradients of zero.
+    let with_leaves = |output: Tensor<B, 3>, bias: &Tensor<B, 2>, sinks: &Tensor<B, 1>| {
+        output + ((bias.clone().sum() + sinks.clone().sum()) * 0.0).unsqueeze()
     };
     let run = |attend: &dyn Fn([Tensor<B, 3>; 3], AttentionOptions<B>) -> Tensor<B, 3>| {
         let query = leaf::<B, 3>(seed, [batch, query_time, heads * d_head]).require_grad();
         let key = leaf::<B, 3>(seed + 1, [batch, key_time, key_value_heads * d_head]).require_grad();
         let value = leaf::<B, 3>(seed + 2, [batch, key_time, key_value_heads * d_head]).require_grad();
-        let bias = bias();
-        let output = attend([query.clone(), key.clone(), value.clone()], options(&bias));
-        match setting.position {
-            PositionKind::Bias => outcome!(output.clone(), output.inner(), [query, key, value, bias]),
-            _ => outcome!(output.clone(), output.inner(), [query, key, value]),
-        }
+        let (bias, sinks) = (bias(), sinks());
+        let output = attend([query.clone(), key.clone(), value.clone()], options(&bias, &sinks));
+        let output = with_leaves(output, &bias, &sinks);
+        outcome!(output.clone(), output.inner(), [query, key, value, bias, sinks])
     };
     check("attention", || run(&attend));
     let rows = 1 + seed as usize % 50;
@@ -111,12 +122,10 @@ fn attention_agrees<B: AutodiffBackend>(setting: Setting) {
         check("packed attention", || {
             let width = (heads + 2 * key_value_heads) * d_head;
             let packed = leaf::<B, 3>(seed + 3, [batch, query_time, width]).require_grad();
-            let bias = bias();
-            let output = attention(Projections::Packed(packed.clone()), options(&bias));
-            match setting.position {
-                PositionKind::Bias => outcome!(output.clone(), output.inner(), [packed, bias]),
-                _ => outcome!(output.clone(), output.inner(), [packed]),
-            }
+            let (bias, sinks) = (bias(), sinks());
+            let output = attention(Projections::Packed(packed.clone()), options(&bias, &sinks));
+            let output = with_leaves(output, &bias, &sinks);
+            outcome!(output.clone(), output.inner(), [packed, bias, sinks])
         });
     }
 }
@@ -127,8 +136,15 @@ fn settings() -> impl Strategy<Value = Setting> {
     let times = (1usize..=130, 1usize..=130, 0usize..3, any::<bool>());
     let sizes = (1usize..4, 1usize..4, 1usize..3, 1usize..20);
     let hides = (prop::array::uniform5(prop::bool::weighted(0.2)), prop::option::weighted(0.3, 1usize..70));
-    (sizes, times, hides, position, 0u64..1_000).prop_map(
-        |((batch, key_value_heads, group, d_head), (a, b, kind, causal), (hides, window), position, seed)| {
+    let scores = (prop::array::uniform3(prop::bool::weighted(0.3)), 0u64..1_000);
+    (sizes, times, hides, position, scores).prop_map(
+        |(
+            (batch, key_value_heads, group, d_head),
+            (a, b, kind, causal),
+            (hides, window),
+            position,
+            (scores, seed),
+        )| {
             // Mostly square; otherwise the queries are the last positions.
             let (query_time, key_time) = if kind > 0 { (a, a) } else { (a.min(b), a.max(b)) };
             let d_head = if matches!(position, PositionKind::Rotation) { 2 * d_head } else { d_head };
@@ -143,6 +159,7 @@ fn settings() -> impl Strategy<Value = Setting> {
                 window,
                 hides,
                 position,
+                scores,
                 seed,
             }
         },
@@ -164,13 +181,7 @@ fn single_mask_broadcasts_over_the_batch() {
     let part = |seed| leaf::<Flex, 3>(seed, [3, 5, 4]);
     let one = |mask: Tensor<Flex, 2, Bool>| Mask::causal().hide_queries(mask);
     let result = |mask| {
-        let options = AttentionOptions {
-            heads: 2,
-            key_value_heads: 2,
-            mask,
-            position: ScorePosition::None,
-            dropout: 0.0,
-        };
+        let options = AttentionOptions::new([2, 2], mask, ScorePosition::None);
         numbers(attend([part(1), part(2), part(3)], options))
     };
     let mask = hidden::<Flex, 2>(4, [1, 5]);
@@ -188,11 +199,8 @@ fn blockwise_attention_reuses_dropout_mask_in_backward() {
     let loss = |query: Tensor<B, 3>, key: Tensor<B, 3>| {
         crate::ops::seed::<B>(&device, 7);
         let options = AttentionOptions {
-            heads: 3,
-            key_value_heads: 3,
-            mask: Mask::causal(),
-            position: ScorePosition::None,
             dropout: 0.3,
+            ..AttentionOptions::new([3, 3], Mask::causal(), ScorePosition::None)
         };
         (by_blocks([query, key, value.clone()], options, 2 * 3 * 23 * 5) * direction.clone()).sum()
     };
@@ -229,13 +237,7 @@ fn blockwise_half_precision_error_is_within_rounding() {
         precision.run(|| {
             let [query, key, value] =
                 [1, 2, 3].map(|seed| leaf::<AutodiffFlex, 3>(seed, [2, 23, 12]).require_grad());
-            let options = AttentionOptions {
-                heads: 3,
-                key_value_heads: 3,
-                mask: Mask::causal(),
-                position: ScorePosition::None,
-                dropout: 0.0,
-            };
+            let options = AttentionOptions::new([3, 3], Mask::causal(), ScorePosition::None);
             let parts = [query.clone(), key.clone(), value.clone()];
             let output = by_blocks(parts.clone(), options, 2 * 3 * 23 * 5);
             let gradients = (output.clone() * leaf(9, output.dims())).sum().backward();
@@ -262,11 +264,8 @@ fn gradients_pass_through_kept_weights_only() {
         let ones = || Tensor::<B, 3>::ones([3, 67, 10], &device);
         let value = ones().require_grad();
         let options = AttentionOptions {
-            heads: 5,
-            key_value_heads: 5,
-            mask: Mask::causal(),
-            position: ScorePosition::None,
             dropout: 0.25,
+            ..AttentionOptions::new([5, 5], Mask::causal(), ScorePosition::None)
         };
         let output = attend([ones(), ones(), value.clone()], options);
         let gradient = value.grad(&output.clone().sum().backward()).unwrap();

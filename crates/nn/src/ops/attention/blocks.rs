@@ -8,6 +8,9 @@
 //! ```text
 //! dV = (W ∘ D)^T dO     dS = W ∘ (dO V^T ∘ D - rowsum(dO ∘ O))     dQ = dS K     dK = dS^T Q
 //! ```
+//!
+//! With a softcap `c`, `dS` has the additional factor `1 - (S / c)^2`. The weight of a sink `z` is `w = 1 - rowsum(W)`, and
+//! its gradient is `dz = -sum(w rowsum(dO ∘ O))`.
 
 use std::ops::Range;
 
@@ -58,17 +61,19 @@ pub(super) fn attention<B: Backend>(
         dropout: (probability > 0.0 && is_differentiated).then(|| (probability, dropout::next_seed())),
         precision: precision(),
         max_scores,
+        softcap: parts.softcap,
     };
     let [query_time, key_time] = parts.times();
     let mask = mask.lower(query_time, key_time);
-    let HeadParts { query, key, value, bias } = parts.clone();
-    let inputs = [Some(primitive(query)), Some(primitive(key)), Some(primitive(value)), bias.map(primitive)];
+    let HeadParts { query, key, value, bias, softcap: _, sinks } = parts.clone();
+    let [query, key, value] = [query, key, value].map(|part| Some(primitive(part)));
+    let inputs = [query, key, value, bias.map(primitive), sinks.map(primitive)];
     if !is_differentiated {
         return Some(float(Blocks { mask, settings }.forward(inputs)));
     }
     on_devices!(B, H => {
         let operation = Blocks { mask: cast_mask::<B, H>(&mask), settings };
-        Some(float(cast(run_recomputed::<H, _, 4>(operation, cast(inputs)))))
+        Some(float(cast(run_recomputed::<H, _, 5>(operation, cast(inputs)))))
     });
     None
 }
@@ -87,6 +92,7 @@ struct Settings {
     dropout: Option<(f64, u64)>,
     precision: Precision,
     max_scores: usize,
+    softcap: Option<f64>,
 }
 
 /// The operation on queries, keys, values and an optional bias by distance.
@@ -103,6 +109,7 @@ struct KeyBlock<B: Backend> {
     /// The first column of the bias by distance.
     first_column: usize,
     parts: HeadParts<B>,
+    scores: Tensor<B, 4>,
     weights: Tensor<B, 4>,
     /// The factor of each weight: zero for a dropped weight.
     kept: Option<Tensor<B, 4>>,
@@ -124,15 +131,17 @@ impl<B: Backend> Blocks<B> {
                 key: select_keys(&parts.key),
                 value: select_keys(&parts.value),
                 bias: parts.bias.clone().map(|bias| bias.narrow(1, first_column, distances)),
+                ..parts.clone()
             };
-            let weights = self.mask.block(queries.clone(), keys.clone()).softmax(parts.scores());
+            let (scores, mask) = (parts.scores(), self.mask.block(queries.clone(), keys.clone()));
+            let weights = mask.softmax(scores.clone(), parts.sinks.as_ref());
             let kept = self.settings.dropout.map(|(probability, seed)| {
                 let device = weights.device();
                 B::seed(&device, seed.wrapping_add(start as u64));
                 let drawn = Distribution::Bernoulli(1.0 - probability);
                 weights.random_like(drawn) / (1.0 - probability)
             });
-            KeyBlock { queries, keys, first_column, parts, weights, kept }
+            KeyBlock { queries, keys, first_column, parts, scores, weights, kept }
         })
     }
 }
@@ -143,6 +152,21 @@ impl<B: Backend> KeyBlock<B> {
         self.kept.iter().fold(weights, |weights, kept| weights * kept.clone())
     }
 
+    /// Returns the gradient of the scores before the softcap, given the one after it.
+    fn before_cap(&self, gradient: Tensor<B, 4>, softcap: Option<f64>) -> Tensor<B, 4> {
+        match softcap {
+            Some(cap) => gradient * (-(self.scores.clone() / cap).powi_scalar(2) + 1.0),
+            None => gradient,
+        }
+    }
+
+    /// Returns the sums over queries of `factors`, `[batch, heads, queries, 1]`, times the weights of the sinks, `[heads]`.
+    fn of_sinks(&self, factors: Tensor<B, 4>) -> Tensor<B, 1> {
+        let [_, heads, ..] = factors.dims();
+        let weights = -self.weights.clone().sum_dim(3) + 1.0;
+        (weights * factors).sum_dim(0).sum_dim(2).reshape([heads])
+    }
+
     /// Selects the rows of this block's queries.
     fn select_queries(&self, all: &Tensor<B, 4>) -> Tensor<B, 4> {
         all.clone().narrow(2, self.queries.start, self.queries.len())
@@ -150,10 +174,13 @@ impl<B: Backend> KeyBlock<B> {
 }
 
 /// Converts the inputs to tensors.
-fn parts<B: Backend>([query, key, value, bias]: [Option<FloatTensor<B>>; 4]) -> HeadParts<B> {
+fn parts<B: Backend>(
+    [query, key, value, bias, sinks]: [Option<FloatTensor<B>>; 5],
+    softcap: Option<f64>,
+) -> HeadParts<B> {
     let [query, key, value] =
         [query, key, value].map(|part| float(part.expect("queries, keys and values are never absent")));
-    HeadParts { query, key, value, bias: bias.map(float) }
+    HeadParts { query, key, value, bias: bias.map(float), softcap, sinks: sinks.map(float) }
 }
 
 /// Adds `rows` to the rows of `sum` that belong to these keys.
@@ -167,9 +194,9 @@ fn add<B: Backend>(sum: Tensor<B, 4>, keys: &Range<usize>, rows: Tensor<B, 4>) -
     sum.slice_assign(rows_of_keys, added)
 }
 
-impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
-    fn forward(&self, inputs: [Option<FloatTensor<B>>; 4]) -> FloatTensor<B> {
-        let parts = parts(inputs);
+impl<B: Backend> Recomputed<B, 5> for Blocks<B> {
+    fn forward(&self, inputs: [Option<FloatTensor<B>>; 5]) -> FloatTensor<B> {
+        let parts = parts(inputs, self.settings.softcap);
         let context =
             |block: KeyBlock<B>| matmul(block.apply_dropout(block.weights.clone()), block.parts.value);
         let contexts = self.settings.precision.run(|| self.blocks(&parts).map(context).collect());
@@ -178,14 +205,16 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
 
     fn backward(
         &self,
-        inputs: [Option<FloatTensor<B>>; 4],
+        inputs: [Option<FloatTensor<B>>; 5],
         result: FloatTensor<B>,
         gradient: FloatTensor<B>,
-    ) -> [Option<FloatTensor<B>>; 4] {
-        let (parts, result, gradient) = (parts(inputs), float(result), float(gradient));
+    ) -> [Option<FloatTensor<B>>; 5] {
+        let (parts, result, gradient) =
+            (parts(inputs, self.settings.softcap), float(result), float(gradient));
         let mut query_gradient = Vec::new();
         let (mut key_gradient, mut value_gradient) = (parts.key.zeros_like(), parts.value.zeros_like());
         let mut bias_gradient = parts.bias.as_ref().map(Tensor::zeros_like);
+        let mut sink_gradients = parts.sinks.as_ref().map(Tensor::zeros_like);
         self.settings.precision.run(|| {
             for block in self.blocks(&parts) {
                 let gradient = block.select_queries(&gradient);
@@ -194,7 +223,9 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
                 value_gradient = add(value_gradient.clone(), &block.keys, added);
                 let weights_gradient = matmul(gradient.clone(), block.parts.value.clone().swap_dims(2, 3));
                 let mean = (gradient * block.select_queries(&result)).sum_dim(3);
+                sink_gradients = sink_gradients.take().map(|sum| sum - block.of_sinks(mean.clone()));
                 let scores_gradient = block.weights.clone() * (block.apply_dropout(weights_gradient) - mean);
+                let scores_gradient = block.before_cap(scores_gradient, self.settings.softcap);
                 query_gradient.push(matmul(scores_gradient.clone(), block.parts.key.clone()));
                 let added = matmul(scores_gradient.clone().swap_dims(2, 3), block.parts.query.clone());
                 key_gradient = add(key_gradient.clone(), &block.keys, added);
@@ -212,6 +243,7 @@ impl<B: Backend> Recomputed<B, 4> for Blocks<B> {
         }
         let query_gradient = primitive(Tensor::cat(query_gradient, 2));
         let [key_gradient, value_gradient] = [key_gradient, value_gradient].map(primitive);
-        [Some(query_gradient), Some(key_gradient), Some(value_gradient), bias_gradient.map(primitive)]
+        let [bias_gradient, sink_gradients] = [bias_gradient.map(primitive), sink_gradients.map(primitive)];
+        [Some(query_gradient), Some(key_gradient), Some(value_gradient), bias_gradient, sink_gradients]
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use super::{AttentionOptions, Projections, ScorePosition};
 use crate::kernels;
 use crate::kernels::attention::rotary::RotaryTables;
-use crate::kernels::attention::{self as kernel, Attention as Kernel, HiddenPairs, KeyRange};
+use crate::kernels::attention::{self as kernel, Attention as Kernel, HiddenPairs, KeyRange, ScoreOptions};
 use crate::kernels::dropout::Dropout;
 use crate::kernels::matrix::Matrix;
 use crate::kernels::pool::{self, Buffer};
@@ -32,7 +32,15 @@ pub fn attention<B: Backend>(
     };
     let [_, query_time, _] = query.dims();
     fused(
-        AttentionInputs { query: input(query), key, value, bias, cosine, sine },
+        AttentionInputs {
+            query: input(query),
+            key,
+            value,
+            bias,
+            cosine,
+            sine,
+            sinks: options.sinks.as_ref().and_then(input),
+        },
         |inputs: &AttentionInputs<Input>| {
             let key_time = inputs.key.get().map_or(query_time, |key| key.shape()[1]);
             let mask = options.mask.lower(query_time, key_time);
@@ -50,6 +58,8 @@ pub fn attention<B: Backend>(
                 bias,
                 dropout: draw::<B>(options.dropout, &query.device()),
                 precision,
+                scale: options.scale.map(|scale| scale as f32),
+                softcap: options.softcap.map(|cap| cap as f32),
             })
         },
     )
@@ -58,7 +68,7 @@ pub fn attention<B: Backend>(
 inputs! {
     /// The inputs of fused attention. `query` is the packed projection if `key` and `value` are absent; `bias` is the
     /// bias by distance.
-    AttentionInputs<6> { query, key, value, bias, cosine, sine }
+    AttentionInputs<7> { query, key, value, bias, cosine, sine, sinks }
 }
 
 /// The fused attention of all heads.
@@ -75,6 +85,9 @@ struct Attention {
     /// The dropout of the weights.
     dropout: Option<Dropout>,
     precision: kernels::Precision,
+    /// The factor of the products of queries and keys, and the bound of the scores.
+    scale: Option<f32>,
+    softcap: Option<f32>,
 }
 
 impl Attention {
@@ -90,10 +103,15 @@ impl Attention {
             key_value_heads: self.key_value_heads,
             visible: &self.visible,
             hidden: self.pairs.as_ref().map(|(shape, hidden)| HiddenPairs { hidden, shape: *shape }),
-            bias: self.bias.as_deref(),
             rotary: rotary.map(|(cosines, sines)| RotaryTables { cosines, sines, first_query }),
             dropout: self.dropout,
             precision: self.precision,
+            scores: ScoreOptions {
+                scale: self.scale,
+                bias: self.bias.as_deref(),
+                softcap: self.softcap,
+                sinks: inputs.sinks.numbers(),
+            },
             ..Kernel::new(batch, query_time, key_time, self.heads, width / packed_heads)
         }
     }
@@ -104,13 +122,20 @@ fn parts<'a>(attention: &Kernel, inputs: &'a AttentionInputs<Input>) -> [Matrix<
     attention.parts(inputs.query.slice(), others.map(|(key, value)| [key, value]))
 }
 
-impl Operation<6> for Attention {
+impl Operation<7> for Attention {
     type Inputs<T> = AttentionInputs<T>;
     /// The context and the log-sum-exp.
     type Saved = (Floats, Buffer);
 
-    const BACKWARD_INPUTS: AttentionInputs<bool> =
-        AttentionInputs { query: true, key: true, value: true, bias: true, cosine: true, sine: true };
+    const BACKWARD_INPUTS: AttentionInputs<bool> = AttentionInputs {
+        query: true,
+        key: true,
+        value: true,
+        bias: true,
+        cosine: true,
+        sine: true,
+        sinks: true,
+    };
 
     fn forward(&self, inputs: &AttentionInputs<Input>) -> (Floats, Self::Saved) {
         let attention = self.kernel(inputs);
@@ -137,13 +162,23 @@ impl Operation<6> for Attention {
             log_sum_exp: &log_sum_exp,
             context_gradient: rows(gradient.slice()),
         };
-        let found = gradients::<Self, 6>(inputs, |AttentionInputs { query, key, value, bias, .. }| {
-            let mut bias = bias.filter(|_| inputs.bias.needs_gradient);
-            let query = query.expect("query or packed projection is never absent");
-            let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
-            kernel::backward(&attention, parts(&attention, inputs), saved, gradients, bias.as_deref_mut());
-            reverse_rows(bias, self.heads);
-        });
+        let found =
+            gradients::<Self, 7>(inputs, |AttentionInputs { query, key, value, bias, sinks, .. }| {
+                let mut bias = bias.filter(|_| inputs.bias.needs_gradient);
+                let query = query.expect("query or packed projection is never absent");
+                let gradients = attention.parts_mut(query, key.zip(value).map(|(key, value)| [key, value]));
+                kernel::backward(
+                    &attention,
+                    parts(&attention, inputs),
+                    saved,
+                    gradients,
+                    bias.as_deref_mut(),
+                );
+                reverse_rows(bias, self.heads);
+                if let Some(sinks) = sinks.filter(|_| inputs.sinks.needs_gradient) {
+                    kernel::sink_gradients(&attention, &saved, sinks);
+                }
+            });
         context.recycle();
         found
     }

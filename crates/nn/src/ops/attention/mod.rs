@@ -29,6 +29,22 @@ pub struct AttentionOptions<B: Backend> {
     pub position: ScorePosition<B>,
     /// The probability of dropping a weight in training.
     pub dropout: f64,
+    /// The factor of the products of queries and keys; `1 / sqrt(d_head)` if absent.
+    pub scale: Option<f64>,
+    /// The bound `c` of the scores with their bias, which become `c tanh(score / c)` (Gemma Team, 2024, arXiv
+    /// 2408.00118).
+    pub softcap: Option<f64>,
+    /// The sink of each head, `[heads]`: a logit that takes part in the softmax like the score of a key whose value is
+    /// zero, so that a head can attend to nothing (Miller, 2023, "Attention is off by one"; OpenAI, 2025, arXiv
+    /// 2508.10925).
+    pub sinks: Option<Tensor<B, 1>>,
+}
+
+impl<B: Backend> AttentionOptions<B> {
+    /// Creates the options of plain attention, without dropout.
+    pub fn new([heads, key_value_heads]: [usize; 2], mask: Mask<B>, position: ScorePosition<B>) -> Self {
+        Self { heads, key_value_heads, mask, position, dropout: 0.0, scale: None, softcap: None, sinks: None }
+    }
 }
 
 /// The effect of a position scheme on the scores.
@@ -159,7 +175,7 @@ impl<B: Backend> AttentionSteps<B> {
     /// # Shapes
     /// `[batch, heads, query_time, key_time]`, in and out.
     pub fn pattern(&self, scores: Tensor<B, 4>) -> Tensor<B, 4> {
-        dropout::run(masked_softmax(scores, &self.mask), self.dropout)
+        dropout::run(masked_softmax(scores, &self.mask, self.parts.sinks.as_ref()), self.dropout)
     }
 
     /// Returns the weighted sum of the values.
@@ -182,11 +198,13 @@ struct HeadParts<B: Backend> {
     value: Tensor<B, 4>,
     /// The bias by distance; see [`ScorePosition::Bias`].
     bias: Option<Tensor<B, 2>>,
+    softcap: Option<f64>,
+    sinks: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> HeadParts<B> {
     fn new([query, key, value]: [Tensor<B, 3>; 3], options: AttentionOptions<B>) -> Self {
-        let AttentionOptions { heads, key_value_heads, position, .. } = options;
+        let AttentionOptions { heads, key_value_heads, position, scale, softcap, sinks, .. } = options;
         let ([_, query_time, width], [_, key_time, _]) = (query.dims(), key.dims());
         let (mut query, mut key, mut bias) = (query, key, None);
         match position {
@@ -199,17 +217,22 @@ impl<B: Backend> HeadParts<B> {
             ScorePosition::Bias(by_distance) => bias = Some(by_distance),
         }
         // Scaling the queries costs less than scaling the scores, with the same result.
-        let query = split_heads(query, heads) * ((width / heads) as f64).powf(-0.5);
+        let scale = scale.unwrap_or_else(|| ((width / heads) as f64).powf(-0.5));
+        let query = split_heads(query, heads) * scale;
         let [key, value] = [key, value].map(|part| repeat_heads(split_heads(part, key_value_heads), heads));
-        Self { query, key, value, bias }
+        Self { query, key, value, bias, softcap, sinks }
     }
 
     /// Returns the scores before mask and softmax, `[batch, heads, query_time, key_time]`.
     fn scores(&self) -> Tensor<B, 4> {
         let [query_time, key_time] = self.times();
         let scores = matmul(self.query.clone(), self.key.clone().swap_dims(2, 3));
-        match &self.bias {
+        let scores = match &self.bias {
             Some(bias) => scores + spread_bias(bias.clone(), query_time, key_time).unsqueeze::<4>(),
+            None => scores,
+        };
+        match self.softcap {
+            Some(cap) => (scores / cap).tanh() * cap,
             None => scores,
         }
     }
@@ -223,7 +246,7 @@ impl<B: Backend> HeadParts<B> {
 
 /// Returns the contexts of the heads, `[batch, heads, query_time, d_head]`, and the weights as applied.
 fn reference<B: Backend>(parts: HeadParts<B>, mask: &Mask<B>, dropout: f64) -> (Tensor<B, 4>, Tensor<B, 4>) {
-    let weights = dropout::run(masked_softmax(parts.scores(), mask), dropout);
+    let weights = dropout::run(masked_softmax(parts.scores(), mask, parts.sinks.as_ref()), dropout);
     (matmul(weights.clone(), parts.value), weights)
 }
 
@@ -288,7 +311,7 @@ mod tests {
     }
 
     fn options(mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
-        AttentionOptions { heads: 3, key_value_heads: 3, mask, position, dropout: 0.0 }
+        AttentionOptions::new([3, 3], mask, position)
     }
 
     #[test]

@@ -1,0 +1,89 @@
+//! How products of queries and keys become attention weights, apart from masks and positions.
+//!
+//! ```text
+//! s_ij = scale q_i . k_j          scale = 1 / sqrt(d_head) unless given
+//! s_ij = c tanh(s_ij / c)         with a softcap c (Gemma Team, 2024, arXiv 2408.00118)
+//! p_ij = e^s_ij / (e^z + sum over k of e^s_ik)   with the sink z of the head
+//! ```
+//!
+//! A softmax must give all its weight to some keys, and many heads give it to the first token when they have nothing to
+//! read (Xiao et al., 2023, arXiv 2309.17453). A sink takes that weight instead. With a sink of zero, the denominator is
+//! `1 + sum` (Miller, 2023, "Attention is off by one"); gpt-oss learns the sink of each head (OpenAI, 2025, arXiv
+//! 2508.10925).
+
+use burn::module::{Initializer, Module, Param, ParamId};
+use burn::tensor::{Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::choices;
+use crate::display::display_line;
+use crate::role::{ParamRole, ParamRoles};
+
+choices! {
+    /// The sinks of attention: the values of `sinks`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[serde(rename_all = "snake_case")]
+    pub enum Sinks {
+        /// None: the weights of a query sum to 1.
+        #[default]
+        None,
+        /// A sink of zero for each head, which adds 1 to the denominator of the softmax.
+        OffByOne,
+        /// A learned sink for each head, initially zero.
+        Learned,
+    }
+}
+
+/// The settings and parameters of the scores and of their softmax.
+#[derive(Module, Debug)]
+#[module(custom_display)]
+pub struct ScoreFunction<B: Backend> {
+    /// The learned sinks, `[heads]`.
+    pub sinks: Option<Param<Tensor<B, 1>>>,
+    /// The kind of sinks.
+    #[module(skip)]
+    pub kind: Sinks,
+    /// The factor of the products of queries and keys; `1 / sqrt(d_head)` if absent.
+    #[module(skip)]
+    pub scale: Option<f64>,
+    /// The bound of the scores.
+    #[module(skip)]
+    pub softcap: Option<f64>,
+}
+
+display_line!(ScoreFunction, self => {
+    sinks: self.kind,
+    scale: self.scale,
+    softcap: self.softcap,
+});
+
+impl<B: Backend> ParamRoles for ScoreFunction<B> {
+    fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
+        let Self { sinks, kind: _, scale: _, softcap: _ } = self;
+        sinks.iter().for_each(|sinks| visit(sinks.id, ParamRole::Bias));
+    }
+}
+
+impl<B: Backend> ScoreFunction<B> {
+    /// Creates the plain function: `1 / sqrt(d_head)`, without a bound and sinks.
+    pub fn plain() -> Self {
+        Self { sinks: None, kind: Sinks::None, scale: None, softcap: None }
+    }
+
+    /// Adds sinks to each of `heads` heads.
+    #[must_use]
+    pub fn with_sinks(self, kind: Sinks, heads: usize, device: &B::Device) -> Self {
+        let sinks = (kind == Sinks::Learned).then(|| Initializer::Zeros.init([heads], device));
+        Self { sinks, kind, ..self }
+    }
+
+    /// Returns the sink of each of `heads` heads, `[heads]`; `None` without sinks.
+    pub fn sink_logits(&self, heads: usize, device: &B::Device) -> Option<Tensor<B, 1>> {
+        match self.kind {
+            Sinks::None => None,
+            Sinks::OffByOne => Some(Tensor::zeros([heads], device)),
+            Sinks::Learned => self.sinks.as_ref().map(Param::val),
+        }
+    }
+}
