@@ -29,7 +29,7 @@ pub enum ImportFormat {
     Qwen2,
     /// Qwen3 from transformers.
     Qwen3,
-    /// SmolLM3 from transformers, if all layers use rotary positions.
+    /// SmolLM3 from transformers.
     Smollm3,
     /// A nanoGPT checkpoint (PyTorch file).
     Nanogpt,

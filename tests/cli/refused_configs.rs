@@ -101,7 +101,7 @@ fn unsupported_config_features_are_refused_by_key() {
         ),
         (
             smollm3("no_rope_layers", json!([1])),
-            "`no_rope_layers` is [1], but only rotary positions in all 2 layers (value 1) are supported",
+            "`no_rope_layers` is [1], but must have 2 values: 1, or 0 in every nth layer",
         ),
         (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, but only 1 is"),
         (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, but only 1 is"),
@@ -114,13 +114,10 @@ fn unsupported_config_features_are_refused_by_key() {
             "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding table",
         ),
         (
-            smollm3("no_rope_layers", json!([1, 0])),
-            "`no_rope_layers` is [1,0], but only rotary positions in all 2 layers",
+            smollm3("no_rope_layers", json!([0, 1])),
+            "`no_rope_layers` is [0,1], but must have 2 values: 1, or 0 in every nth layer",
         ),
-        (
-            smollm3("no_rope_layer_interval", json!(2)),
-            "`no_rope_layer_interval` is 2, so some layers lack rotary positions",
-        ),
+        (json!({"no_rope_layers": [1, 0]}), "`no_rope_layers` is [1,0], but only smollm3 has layers without"),
     ]);
 }
 

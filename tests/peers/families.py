@@ -61,7 +61,7 @@ MODELS = {
     "qwen2-untied": (Qwen2Config(**SIZES, rope_parameters=LLAMA3), torch.bfloat16),
     "qwen3-untied": (Qwen3Config(**SIZES, head_dim=16), torch.bfloat16),
     "mistral": (MistralConfig(**SIZES, head_dim=16, sliding_window=4), torch.float32),
-    "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 1]), torch.float32),
+    "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 0]), torch.float32),
     "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
                         activation_function="relu"), torch.float32),
     # Deep enough that `explain` estimates effects by gradients.

@@ -126,6 +126,7 @@ pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
         qk_norm: differences.qk_norm,
         // A window of the context hides nothing in training, and generation reads no longer text.
         window: window.filter(|window| *window < context),
+        rotary_skip_every: if family == Family::Smollm3 { skip_every(keys, layers)? } else { None },
         position: PositionScheme::Rotary,
         norm: NormPlacement::Pre,
         norm_kind: NormKind::Rms,
@@ -153,6 +154,25 @@ fn window(keys: Keys) -> Result<Option<usize>> {
         return Ok(Some(MISTRAL_WINDOW));
     }
     keys.size("sliding_window")
+}
+
+/// Returns every how many layers one of a SmolLM3 has no rotary positions; `None` if all have them.
+fn skip_every(keys: Keys, layers: usize) -> Result<Option<usize>> {
+    let Some(listed) = keys.list("no_rope_layers")? else {
+        let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
+        return Ok(Some(interval).filter(|interval| *interval <= layers));
+    };
+    // A layer with the value 1 has rotary positions.
+    let every = listed.iter().position(|layer| *layer == json!(0)).map(|first| first + 1);
+    let is_regular = (0..layers)
+        .map(|layer| json!(u8::from(every.is_none_or(|every| !(layer + 1).is_multiple_of(every)))));
+    if every == Some(1) || !is_regular.eq(listed.iter().map(|layer| json!(layer))) {
+        let problem = format!(
+            ", but must have {layers} values: 1, or 0 in every nth layer for layers without rotary positions"
+        );
+        return Err(keys.refused("no_rope_layers", json!(listed), &problem));
+    }
+    Ok(every)
 }
 
 /// Returns the entries of all tensors of a model.
@@ -275,5 +295,11 @@ pub(super) fn write(family: Family, Description { model, sizes }: &Description) 
     };
     let more = more.as_object().expect("an object").clone();
     config.as_object_mut().expect("an object").extend(more);
+    if let Some(every) = model.rotary_skip_every.filter(|_| family == Family::Smollm3) {
+        let layers: Vec<_> = (0..model.layers).map(|layer| u8::from(!model.skips_rotation(layer))).collect();
+        config["no_rope_layer_interval"] = json!(every);
+        config["no_rope_layers"] = json!(layers);
+        config["use_sliding_window"] = json!(false);
+    }
     config
 }

@@ -101,23 +101,13 @@ pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
             return Err(keys.refused("layer_types", format!("[… {kind} …]"), problem));
         }
     }
-    match keys.list("no_rope_layers")? {
-        Some(layers) => {
-            let count = keys.required_size("num_hidden_layers")?;
-            if layers.len() != count || layers.iter().any(|layer| *layer != json!(1)) {
-                let problem =
-                    format!(", but only rotary positions in all {count} layers (value 1) are supported");
-                return Err(keys.refused("no_rope_layers", json!(layers), &problem));
-            }
-        }
-        None if family == Family::Smollm3 => {
-            let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);
-            if interval <= keys.required_size("num_hidden_layers")? {
-                let problem = ", so some layers lack rotary positions, which is not supported";
-                return Err(keys.refused("no_rope_layer_interval", interval, problem));
-            }
-        }
-        None => {}
+    if family == Family::Smollm3 {
+        return Ok(());
+    }
+    let layers = keys.list("no_rope_layers")?.unwrap_or_default();
+    if layers.iter().any(|layer| *layer != json!(1)) {
+        let problem = ", but only smollm3 has layers without rotary positions here";
+        return Err(keys.refused("no_rope_layers", json!(layers), problem));
     }
     Ok(())
 }
