@@ -44,8 +44,8 @@ impl HeadTallies {
     }
 
     /// Returns the chance level of each score: the scores, on these samples, of a head that attends to all visible keys
-    /// equally.
-    pub fn chance(samples: &[Sample]) -> HeadScores {
+    /// equally. With a `window`, these are the last ones up to the query.
+    pub fn chance(samples: &[Sample], window: Option<usize>) -> HeadScores {
         let mut tallies = Self::default();
         for sample in samples {
             let (time, documents) = (sample.inputs.len(), sample.documents());
@@ -53,7 +53,8 @@ impl HeadTallies {
             for (first, tokens) in &documents {
                 for query in 0..tokens.len() {
                     let row = (first + query) * time + first;
-                    weights[row..=row + query].fill(1.0 / (query + 1) as f32);
+                    let keys = window.unwrap_or(usize::MAX).min(query + 1);
+                    weights[row + query + 1 - keys..=row + query].fill(1.0 / keys as f32);
                 }
             }
             tallies.add(&[vec![weights]], documents);
@@ -92,7 +93,10 @@ fn add(tally: &mut ScoreTally, weights: &[f32], first: usize, tokens: &[u32]) {
         let mut add = |score: Score, value: f64| tally[score as usize].add(value);
         let visible = (0..=query).filter(|&key| row[key] > 0.0);
         add(Score::Entropy, visible.clone().map(|key| -weight(key) * weight(key).ln()).sum());
-        add(Score::Distance, visible.map(|key| weight(key) * (query - key) as f64).sum());
+        // A sink takes a part of the weight, which is at no distance.
+        let total: f64 = visible.clone().map(weight).sum();
+        let distances: f64 = visible.map(|key| weight(key) * (query - key) as f64).sum();
+        add(Score::Distance, distances / total.max(f64::MIN_POSITIVE));
         add(Score::Itself, weight(query));
         if query == 0 {
             continue;
@@ -155,16 +159,30 @@ mod tests {
             documents,
         };
         // Token 5 recurs at query 2, which sees 3 keys: one follows the earlier occurrence, and one is the occurrence.
-        let single = HeadTallies::chance(&[sample(&[5, 7, 5], None)]);
+        let single = HeadTallies::chance(&[sample(&[5, 7, 5], None)], None);
         assert_close(single[Score::Induction], 1.0 / 3.0);
         assert_close(single[Score::Duplicate], 1.0 / 3.0);
         assert_close(single[Score::Itself], (1.0 + 1.0 / 2.0 + 1.0 / 3.0) / 3.0);
         assert_close(single[Score::Entropy], (2f64.ln() + 3f64.ln()) / 3.0);
         assert_eq!(single[Score::Ablation], None);
-        let apart = HeadTallies::chance(&[sample(&[5, 7, 5], Some(vec![0, 0, 1]))]);
+        let apart = HeadTallies::chance(&[sample(&[5, 7, 5], Some(vec![0, 0, 1]))], None);
         assert_eq!(apart[Score::Induction], None);
         assert_close(apart[Score::Previous], 0.5);
-        assert_eq!(HeadTallies::chance(&[]), HeadScores::default());
+        assert_eq!(HeadTallies::chance(&[], None), HeadScores::default());
+        // With a window of two keys, the last query sees only one of the keys before it.
+        let windowed = HeadTallies::chance(&[sample(&[5, 7, 5], None)], Some(2));
+        assert_close(windowed[Score::Induction], 1.0 / 2.0);
+        assert_close(windowed[Score::Duplicate], 0.0);
+        assert_close(windowed[Score::Itself], (1.0 + 1.0 / 2.0 + 1.0 / 2.0) / 3.0);
+        assert_close(windowed[Score::Entropy], 2.0 * 2f64.ln() / 3.0);
+    }
+
+    #[test]
+    fn distance_is_over_the_weight_that_tokens_get() {
+        let mut tallies = HeadTallies::default();
+        // A sink takes a half of the second row.
+        tallies.add(&[vec![vec![1.0, 0.0, 0.25, 0.25]]], vec![(0, &[3, 5][..])]);
+        assert_close(tallies.scores()[0][0][Score::Distance], (0.0 + 0.5) / 2.0);
     }
 
     #[test]

@@ -4,13 +4,16 @@
 //! The vector is added to the bias of the output projection before the site, so it acts in every forward pass, also with
 //! a KV cache.
 
+use std::collections::BTreeSet;
+
 use burn::module::Param;
 use burn::nn::Linear;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{DType, Int, Tensor, TensorData, backend::Backend};
 
+use super::activations::record;
 use crate::error::{Error, Result};
-use crate::hooks::{HookPoint, HookSite, Stack};
-use crate::model::{Decoder, Model, NormPlacement};
+use crate::hooks::{HookPoint, HookSite, Patch, Stack};
+use crate::model::{Decoder, Inputs, Model};
 
 /// Returns a model in which `vector`, of width `d_model`, is added to the activation at a site of the decoder.
 ///
@@ -41,9 +44,38 @@ pub fn steered<B: Backend>(mut model: Model<B>, site: HookSite, vector: &[f32]) 
     Ok(model)
 }
 
+/// Returns the mean over prompts of the activation at a site at their last token, which has read the whole prompt
+/// (contrastive activation addition: Rimsky et al., 2024, arXiv 2312.06681).
+///
+/// # Errors
+/// [`Error::Input`] if the activation is not `[time, d_model]`, and [`Error::Shape`] if the model cannot read a prompt.
+pub fn last_activation_mean<B: Backend>(
+    model: &Model<B>,
+    prompts: &[Vec<u32>],
+    site: HookSite,
+    device: &B::Device,
+) -> Result<Vec<f64>> {
+    let mut mean = Vec::new();
+    for prompt in prompts {
+        let ids: Vec<i64> = prompt.iter().map(|&id| i64::from(id)).collect();
+        let tokens: Tensor<B, 2, Int> = Tensor::from_data(TensorData::new(ids, [1, prompt.len()]), device);
+        let sites = BTreeSet::from([site]);
+        let recorded = record((model, &Patch::default()), Inputs::tokens(tokens), &sites, false, DType::F32)?;
+        let [time, d_model] = recorded[0].data.shape.to_vec()[..] else {
+            return Err(Error::Input(format!(
+                "`{site}` cannot be steered, because it has a row for each head"
+            )));
+        };
+        mean.resize(d_model, 0.0);
+        let last = recorded[0].data.iter::<f64>().skip((time - 1) * d_model);
+        mean.iter_mut().zip(last).for_each(|(mean, value)| *mean += value / prompts.len() as f64);
+    }
+    Ok(mean)
+}
+
 /// Returns the projection whose output is the last to be added to the activation at a site.
 fn output_before<B: Backend>(model: &mut Decoder<B>, site: HookSite) -> Option<&mut Linear<B>> {
-    let is_sum = model.blocks.iter().all(|block| block.placement == NormPlacement::Pre);
+    let is_sum = model.blocks.iter().all(|block| block.placement.adds_outputs());
     let (layer, is_after_feed_forward) = match site.point {
         HookPoint::FeedForwardOutput => (site.layer, true),
         HookPoint::ResidualPost if is_sum => (site.layer, true),
@@ -62,15 +94,11 @@ fn output_before<B: Backend>(model: &mut Decoder<B>, site: HookSite) -> Option<&
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use burn::tensor::DType;
     use burn_ndarray::NdArray;
 
     use super::*;
-    use crate::analysis::activations::{RecordableSite, record};
-    use crate::hooks::Patch;
-    use crate::model::{Inputs, ModelConfig, Sizes};
+    use crate::analysis::activations::RecordableSite;
+    use crate::model::{ModelConfig, Sizes};
 
     type B = NdArray;
 
@@ -106,7 +134,7 @@ mod tests {
             // Before and after both blocks, between their layers, after their feed-forward layers, and at the end.
             assert_eq!(steered_sites, 1 + 2 + 2 + 2 + 1);
         }
-        let post = ModelConfig { norm: NormPlacement::Post, ..plain };
+        let post = ModelConfig { norm: crate::model::NormPlacement::Post, ..plain };
         let model = post.init::<B>(Sizes { vocab: 11, context: 7, source_context: None }, &device).unwrap();
         let at = |point| HookSite { stack: Stack::Decoder, layer: 1, point };
         assert!(steered(model.clone(), at(HookPoint::FeedForwardOutput), &vector).is_ok());

@@ -50,11 +50,21 @@ pub struct Args {
     out: Option<PathBuf>,
     #[command(flatten)]
     interventions: InterventionArgs,
+    /// An option of other commands.
+    #[arg(long, alias = "at", value_name = "TEXT", hide = true, value_parser = refuse_patch)]
+    patch_from: Option<String>,
     #[command(flatten)]
     run: RunArgs,
     /// Prints JSON, including the loss and the entropy floor at each position.
     #[arg(long)]
     json: bool,
+}
+
+/// Refuses to patch activations.
+fn refuse_patch(_: &str) -> Result<String, String> {
+    Err("evaluate averages over many sequences, in which a position stands for different tokens; patch one text with \
+         score or inspect, or many pairs with explain --prompts"
+        .to_string())
 }
 
 /// The output. Losses are in nats unless the key says bits.

@@ -26,16 +26,16 @@ use crate::data::tasks::{self, SequenceTask};
 use crate::data::{Dataset, Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
-use crate::model::{Architecture, Decoder, NormPlacement};
+use crate::model::{Architecture, Decoder};
 use crate::reporting::{circuit_pictures, save_all};
 use crate::terminal::{print_json, say, warn};
 use crate::training::{Hashes, RunFolder, dataset_of, has_different_data};
 use crate::weights::native::Description;
 
 /// Find the circuit of a run's model: the heads and feed-forward layers that make its predictions, their kinds and the
-/// connections between them, each confirmed by ablation. Writes circuit.json and pictures to the run folder, or to its
-/// explain/ folder for your own input. If the prediction may be due to chance, there is nothing to explain, and the
-/// result says why.
+/// connections between them, each confirmed by ablation, with 95 % intervals and with what the same searches find with
+/// random weights. Writes circuit.json and pictures to the run folder, or to its explain/ folder for your own input. If the
+/// prediction may be due to chance, there is nothing to explain, and the result says why.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("given").args(["text", "text_file", "tokens"])))]
 #[command(group(clap::ArgGroup::new("own").args(["text", "text_file", "tokens", "prompts", "pattern"])))]
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let subject = is_given.then(|| given(&args, &config, &vocabulary)).transpose()?;
     let watch = ExplanationWatch::new(args.json, args.options.budget)?;
-    let search = Search { options: args.options, watch: Some(&watch) };
+    let search = Search { options: args.options, has_random: true, watch: Some(&watch) };
     let found = match subject {
         Some((subject, question)) => {
             let found = backend::run(&device, Explain(&folder, &config, &subject, search));
@@ -187,6 +187,8 @@ fn write(
 pub struct Search<'a> {
     /// The options.
     pub options: ExplainOptions,
+    /// True to add the effects of the same search with random weights.
+    pub has_random: bool,
     /// The watch.
     pub watch: Option<&'a dyn Watch>,
 }
@@ -203,7 +205,7 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
     let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
     let encoded = input.read(vocabulary, config)?;
     if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary)? {
-        return Ok((Subject::Prompts(prompts), Some(question)));
+        return Ok((Subject::Prompts(prompts, vocabulary.clone()), Some(question)));
     }
     input.warn_without_source(vocabulary, config);
     let sample = encoded.sample(vocabulary, config)?;
@@ -217,7 +219,7 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
 
 /// Returns true if a model of `config` can be explained.
 pub(super) fn is_explainable(config: &Config) -> bool {
-    config.model.architecture != Architecture::OneLayer && config.model.norm == NormPlacement::Pre
+    config.model.architecture != Architecture::OneLayer && config.model.norm.adds_outputs()
 }
 
 /// Explains a run's best weights on sequences of its validation set.
@@ -256,7 +258,7 @@ enum Subject {
     /// The user's sequence.
     Given(Sample),
     /// Prompts with answers.
-    Prompts(Vec<QuestionPrompt>),
+    Prompts(Vec<QuestionPrompt>, Vocabulary),
     /// Random tokens of the vocabulary, repeated once.
     Repeated(Pattern, Vocabulary),
     /// Sequences of a run's validation set.
@@ -277,11 +279,12 @@ impl Subject {
                 vec![sample.clone()],
                 ExplanationContext { selects_targets: true, ..ExplanationContext::default() },
             ),
-            Subject::Prompts(prompts) => {
+            Subject::Prompts(prompts, vocabulary) => {
                 let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
                 input::check_length(description, longest, 0)?;
                 let (samples, question) = Question::of_prompts(decoder, prompts, device)?;
-                (samples, ExplanationContext { question, ..ExplanationContext::default() })
+                let vocabulary = Some(vocabulary);
+                (samples, ExplanationContext { question, vocabulary, ..ExplanationContext::default() })
             }
             Subject::Repeated(pattern, vocabulary) => {
                 let (length, samples) = repeated(*pattern, vocabulary, description.sizes.context, seed)?;
@@ -314,7 +317,7 @@ impl Job for Explain<'_> {
     type Output = Explanation;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Explanation> {
-        let Self(folder, config, subject, Search { options, watch }) = self;
+        let Self(folder, config, subject, Search { options, has_random, watch }) = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let decoder = explainable(&model)?;
         let seed = config.data.seed.unwrap_or(config.run.seed);
@@ -328,23 +331,23 @@ impl Job for Explain<'_> {
         let context = ExplanationContext { certifies: options.certify, watch, ..origin };
         let found = explain(&model, &samples, context, &device)?;
         let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
+        let follow = watch.unwrap_or(&Unwatched);
         let found = match has_ended(ExplanationStage::Neurons) {
             true => found.without_neurons(),
             false => {
                 let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
-                let watch = watch.unwrap_or(&Unwatched);
-                let search = NeuronSearch { count: options.neurons, contexts: &contexts, source, watch };
+                let search =
+                    NeuronSearch { count: options.neurons, contexts: &contexts, source, watch: follow };
                 found.with_neurons(&model, (&samples, &question), search, &device)?
             }
         };
         let mut found = match has_ended(ExplanationStage::RandomWeights) {
-            // The task has a baseline of its own.
-            _ if matches!(subject, Subject::Validation(_)) => found,
+            _ if !has_random => found,
             true => found.without_random_effects(),
             false => {
                 B::InnerBackend::seed(&device, seed);
                 let random = description.model.init::<B::InnerBackend>(description.sizes, &device)?;
-                found.with_random_effects(&random, &samples, &question, &device)?
+                found.with_random_effects(&random, (&samples, &question), follow, &device)?
             }
         };
         found.basis.weights_sha256 = match Hashes::read(folder).and_then(|hashes| hashes.weights_sha256) {

@@ -1,13 +1,17 @@
 //! Options that ablate, scale or steer a model.
 
+use std::path::{Path, PathBuf};
+
 use burn::tensor::backend::Backend;
 use glob::Pattern;
 
 use super::steer::{self, MAX_FACTOR, Steering};
+use super::{input, prompt};
 use crate::analysis::Sample;
 use crate::analysis::interventions::{ResidualWriter, means, scaled};
+use crate::data::{Role, Vocabulary};
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Architecture, Model};
 use crate::numbers::counted;
 use crate::terminal::warn;
 use crate::training::RunFolder;
@@ -18,17 +22,22 @@ use crate::weights::native::Description;
 #[derive(Debug, clap::Args)]
 pub struct InterventionArgs {
     /// Ablates components, e.g. "1.3,2.*,0.mlp" (layer.head, * for any): their outputs become their means over the run's
-    /// stored validation sequences, or zero with --zero.
+    /// stored validation sequences, over the texts of --mean-from, or zero with --zero.
     #[arg(long, value_name = "COMPONENTS", value_delimiter = ',')]
     ablate: Vec<String>,
     /// Replaces the outputs of ablated components by zero instead of their means.
     #[arg(long, requires = "ablate")]
     zero: bool,
+    /// Takes the means of ablated components over all positions of the texts in this file: JSON objects with text, one
+    /// per line (.jsonl), or one text per line. [default: the run's stored validation sequences]
+    #[arg(long, value_name = "FILE", requires = "ablate", conflicts_with = "zero")]
+    mean_from: Option<PathBuf>,
     /// Scales the outputs of components, e.g. "1.3=0.5,0.mlp=2".
     #[arg(long = "scale", value_name = "COMPONENT=FACTOR", value_delimiter = ',')]
     scale: Vec<String>,
     /// Adds a vector to the activation at a site, at all positions: the mean over the positions of that site in a file of
-    /// `activations`, times a factor. With two files, separated by a comma, the mean of the second is subtracted.
+    /// `activations`, or over the last tokens of the prompts in a file (.jsonl: JSON objects with text, one per line; .txt:
+    /// one prompt per line), times a factor. With two files, separated by a comma, the mean of the second is subtracted.
     #[arg(long, value_name = "FILE:SITE*FACTOR", value_parser = steer::parse)]
     steer: Vec<Steering>,
 }
@@ -42,7 +51,9 @@ impl InterventionArgs {
         let mut options = Vec::new();
         if !self.ablate.is_empty() {
             let zero = if self.zero { " --zero" } else { "" };
-            options.push(format!("--ablate {}{zero}", self.ablate.join(",")));
+            let mean_from = self.mean_from.as_ref().map(|path| format!(" --mean-from {}", path.display()));
+            let mean_from = mean_from.unwrap_or_default();
+            options.push(format!("--ablate {}{zero}{mean_from}", self.ablate.join(",")));
         }
         if !self.scale.is_empty() {
             options.push(format!("--scale {}", self.scale.join(",")));
@@ -75,6 +86,9 @@ impl InterventionArgs {
         device: &B::Device,
     ) -> Result<(Model<B>, Means)> {
         let mut kept = Means::new();
+        // Prompts are read by the model without other interventions, as files of `activations` are.
+        let vectors = self.steer.iter().map(|it| it.vector(&model, (description, folder), device));
+        let vectors = vectors.collect::<Result<Vec<_>>>()?;
         let all = ResidualWriter::all(&model);
         let mut ablated = Vec::new();
         for pattern in &self.ablate {
@@ -86,7 +100,12 @@ impl InterventionArgs {
         if !ablated.is_empty() {
             let (means, how) = self.replacements(&model, description, folder, (&ablated, device))?;
             let names: Vec<String> = ablated.iter().map(ResidualWriter::to_string).collect();
-            warn(&format!("notice: {} replaced by {how}: {}", are(ablated.len()), names.join(", ")));
+            let whose = match (self.zero, ablated.len()) {
+                (true, _) => "",
+                (false, 1) => "its ",
+                (false, _) => "their ",
+            };
+            warn(&format!("notice: {} replaced by {whose}{how}: {}", are(ablated.len()), names.join(", ")));
             for (at, &component) in ablated.iter().enumerate() {
                 model = scaled(model, component, 0.0, means.as_ref().map(|means| means[at].as_slice()));
                 kept.extend(means.as_ref().map(|means| (component, means[at].clone())));
@@ -101,9 +120,9 @@ impl InterventionArgs {
             model = scaled(model, component, factor, None);
         }
         // The vector enters a bias, which ablation and scaling would change too.
-        for steering in &self.steer {
-            model = steering.apply(model, device)?;
-            warn(&format!("notice: {}", steering.describe()));
+        for (steering, vector) in self.steer.iter().zip(&vectors) {
+            model = vector.add_to(model)?;
+            warn(&format!("notice: {}", vector.description));
             if let Some(warning) = steering.foreign_weights(folder)? {
                 warn(&warning);
             }
@@ -145,27 +164,52 @@ impl InterventionArgs {
     fn replacements<B: Backend>(
         &self,
         model: &Model<B>,
-        Description { sizes, .. }: &Description,
+        description: &Description,
         folder: &RunFolder,
         (ablated, device): (&[ResidualWriter], &B::Device),
     ) -> Result<(Option<Vec<Vec<f32>>>, String)> {
         if self.zero {
             return Ok((None, "zero (zero ablation)".to_string()));
         }
-        let samples = match folder.samples().is_file() {
-            true => Sample::read(&folder.samples(), sizes.vocab)?,
-            false => Vec::new(),
+        let (samples, origin) = match &self.mean_from {
+            Some(path) => {
+                let samples = texts(path, description, folder)?;
+                let origin = format!("{} of {}", counted(samples.len(), "text"), path.display());
+                (samples, origin)
+            }
+            None if folder.samples().is_file() => {
+                let samples = Sample::read(&folder.samples(), description.sizes.vocab)?;
+                let origin = counted(samples.len(), "stored validation sequence");
+                (samples, origin)
+            }
+            None => Default::default(),
         };
         if samples.is_empty() {
-            let problem = "lacks stored validation sequences, which mean ablation needs; add --zero";
+            let problem = "lacks stored validation sequences, over which mean ablation takes its means; name a file of texts \
+                           with --mean-from, or add --zero";
             return Err(Error::Input(format!("the run `{}` {problem}", folder.path().display())));
         }
-        let how = format!(
-            "their mean over {} (mean ablation)",
-            counted(samples.len(), "stored validation sequence")
-        );
-        Ok((Some(means(model, &samples, ablated, device)?), how))
+        Ok((Some(means(model, &samples, ablated, device)?), format!("mean over {origin} (mean ablation)")))
     }
+}
+
+/// Returns the sequences of the texts in a file.
+fn texts(path: &Path, description: &Description, folder: &RunFolder) -> Result<Vec<Sample>> {
+    if description.model.architecture == Architecture::EncoderDecoder {
+        let problem = "an encoder-decoder reads two texts; omit the option, or add --zero";
+        return Err(Error::Input(format!("--mean-from: {problem}")));
+    }
+    let texts = prompt::prompts(path, &Vocabulary::read(folder.vocabulary())?)?;
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+    input::check_length(description, longest, 0).map_err(|error| Error::file(path, error.to_string()))?;
+    let sample = |tokens: Vec<u32>| Sample {
+        targets: tokens.clone(),
+        roles: vec![Role::Unknown; tokens.len()],
+        inputs: tokens,
+        source: None,
+        documents: None,
+    };
+    Ok(texts.into_iter().map(sample).collect())
 }
 
 /// Returns the name of a run, with the options that alter its model if there are any.

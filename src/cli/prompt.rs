@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
+use serde::Deserialize;
 
 use crate::data::seed::{Purpose, generator};
 use crate::data::{Notation, Vocabulary, excerpt};
@@ -51,6 +52,50 @@ pub fn read_prompt(path: &Path) -> Result<String> {
     let text = read(path)?;
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     Ok(line.unwrap_or(&text).to_string())
+}
+
+/// A line of a file of prompts; its other fields are for `explain`.
+#[derive(Deserialize)]
+struct PromptText {
+    text: String,
+}
+
+/// Returns true if a file holds prompts, by its name: JSON objects with `text` (`.jsonl`), or a text per line (`.txt`).
+pub fn is_prompts(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|it| ["jsonl", "txt"].iter().any(|known| it.eq_ignore_ascii_case(known)))
+}
+
+/// Returns the tokens of the prompts in a file: of the texts of JSON objects if its name ends in `.jsonl`, otherwise of its
+/// lines. Empty lines are skipped.
+///
+/// # Errors
+/// Returns an error that names the first line that cannot be read.
+pub fn prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Vec<u32>>> {
+    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("jsonl"));
+    let text = Text::open(path)?.read_to_string()?;
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let tokens = |(line, number): (&str, usize)| {
+        let failed = |problem: String| Error::in_file(path, Some(number), None, problem);
+        let prompt = match is_json {
+            true => {
+                serde_json::from_str::<PromptText>(line)
+                    .map_err(|error| failed(format!("is not a prompt: {error}; write an object with text")))?
+                    .text
+            }
+            false => line.to_string(),
+        };
+        let tokens = encode(vocabulary, &prompt).map_err(|error| failed(error.to_string()))?;
+        match tokens.is_empty() {
+            true => Err(failed("the text is empty; write at least one token".to_string())),
+            false => Ok(tokens),
+        }
+    };
+    let prompts = lines.map(tokens).collect::<Result<Vec<_>>>()?;
+    match prompts.is_empty() {
+        true => Err(Error::file(path, "has no prompts; write one per line")),
+        false => Ok(prompts),
+    }
 }
 
 /// Parses ids separated by spaces or commas, such as `3 1 4`.

@@ -228,6 +228,9 @@ fn one_token(name: &str, text: &str, vocabulary: &Vocabulary) -> Result<u32, Str
     if let [id] = ids[..] {
         return Ok(id);
     }
+    if ids.is_empty() {
+        return Err(format!("{name}: the text `{}` has no token; pass one token", excerpt(text)));
+    }
     let spaced = vocabulary.encode(&format!(" {text}")).ok().filter(|ids| ids.len() == 1);
     let hint = match spaced {
         Some(_) => format!("; did you mean `{}`, with a space?", excerpt(&format!(" {text}"))),

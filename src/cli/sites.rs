@@ -46,8 +46,9 @@ pub fn check_memory(option: &str, chosen: &Shapes) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "{} need about {} of memory, but only {} is free; choose fewer sites with {option}, or shorten the input",
+        "{} {} about {} of memory, but only {} is free; choose fewer sites with {option}, or shorten the input",
         counted(chosen.len(), "activation"),
+        if chosen.len() == 1 { "needs" } else { "need" },
         Bytes(needed),
         Bytes(free)
     )))

@@ -1,22 +1,28 @@
-//! `--steer`: vectors from files of `activations`.
+//! `--steer`: vectors from files of `activations` or of prompts.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 
+use super::{input, prompt};
 use crate::analysis::activations::{LOGITS, RecordableSite, WEIGHTS_ENTRY};
-use crate::analysis::steering::steered;
+use crate::analysis::steering::{last_activation_mean, steered};
+use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::sha256;
-use crate::model::Model;
+use crate::hooks::HookSite;
+use crate::model::{Architecture, Model};
+use crate::numbers::counted;
 use crate::training::RunFolder;
 use crate::weights::file::WeightsFile;
+use crate::weights::native::Description;
 
 /// The maximum factor of an intervention. Norms of much larger activations overflow, which would erase the activations.
 pub const MAX_FACTOR: f64 = 1e6;
 
-/// A vector to add at a site: the mean over the positions of an activation, minus that of another file if there is one.
+/// A vector to add at a site: the mean of an activation in a file or on the prompts of a file, minus that of another file if
+/// there is one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steering {
     files: Vec<PathBuf>,
@@ -39,7 +45,8 @@ pub fn parse(text: &str) -> Result<Steering, String> {
         (is_complete && files.len() <= 2).then(|| Steering { files, site: site.to_string(), factor })
     };
     parsed().ok_or_else(|| {
-        "write FILE:SITE*FACTOR, such as a.safetensors:resid_post.1*2, with a factor of at most 1e6"
+        "write FILE:SITE*FACTOR, such as a.safetensors:resid_post.1*2, or FILE,FILE:SITE*FACTOR for a difference, with a \
+         factor of at most 1e6"
             .to_string()
     })
 }
@@ -52,13 +59,36 @@ impl fmt::Display for Steering {
     }
 }
 
-impl Steering {
+/// A vector with its site, and a description of both.
+pub struct SteeringVector {
+    site: HookSite,
+    values: Vec<f32>,
+    /// The origin of the vector, its factor and its site.
+    pub description: String,
+}
+
+impl SteeringVector {
     /// Returns the model with the vector added.
     ///
     /// # Errors
-    /// Returns an error if a file lacks the site, or if the site cannot be steered.
-    pub fn apply<B: Backend>(&self, model: Model<B>, device: &B::Device) -> Result<Model<B>> {
-        let all = RecordableSite::all(&model, device)?;
+    /// Returns an error if the site cannot be steered, or if its width differs.
+    pub fn add_to<B: Backend>(&self, model: Model<B>) -> Result<Model<B>> {
+        steered(model, self.site, &self.values).map_err(|error| Error::Input(format!("--steer: {error}")))
+    }
+}
+
+impl Steering {
+    /// Returns the vector, for which the model reads the prompts of files.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or lacks the site, or if the model does not have the site.
+    pub fn vector<B: Backend>(
+        &self,
+        model: &Model<B>,
+        (description, folder): (&Description, &RunFolder),
+        device: &B::Device,
+    ) -> Result<SteeringVector> {
+        let all = RecordableSite::all(model, device)?;
         let site = all.iter().map(|at| at.site).find(|site| site.to_string() == self.site);
         let Some(site) = site else {
             let problem = match self.site == LOGITS {
@@ -67,23 +97,34 @@ impl Steering {
             };
             return Err(Error::Input(format!("--steer: `{}` {problem}", self.site)));
         };
-        let vectors = self.files.iter().map(|file| self.mean(file)).collect::<Result<Vec<_>>>()?;
-        let (first, minus) = (&vectors[0], vectors.get(1));
+        let mean = |path: &PathBuf| match prompt::is_prompts(path) {
+            true => on_prompts(path, (model, site), (description, folder), device),
+            false => Ok((self.mean(path)?, format!("the mean of {}", path.display()))),
+        };
+        let means = self.files.iter().map(mean).collect::<Result<Vec<_>>>()?;
+        let (first, minus) = (&means[0].0, means.get(1).map(|(minus, _)| minus));
         if minus.is_some_and(|minus| minus.len() != first.len()) {
             let problem = "the files have activations of different widths; pass files of the same model";
             return Err(Error::Input(format!("--steer: {problem}")));
         }
         let subtracted = |at: usize| minus.map_or(0.0, |minus| minus[at]);
-        let vector =
+        let values =
             first.iter().enumerate().map(|(at, value)| (self.factor * (value - subtracted(at))) as f32);
-        steered(model, site, &vector.collect::<Vec<_>>())
-            .map_err(|error| Error::Input(format!("--steer: {error}")))
+        let origins: Vec<&str> = means.iter().map(|(_, origin)| origin.as_str()).collect();
+        let description =
+            format!("{} times {} is added to {}", self.factor, origins.join(" minus "), self.site);
+        Ok(SteeringVector { site, values: values.collect(), description })
     }
 
     /// Returns the mean over the positions of the activation in a file, `[d_model]` or `[time, d_model]`.
-    fn mean(&self, path: &PathBuf) -> Result<Vec<f64>> {
+    fn mean(&self, path: &Path) -> Result<Vec<f64>> {
         let file = WeightsFile::open(path)?;
-        let tensors = file.tensors()?;
+        let tensors = file.tensors().map_err(|error| match error {
+            Error::File { .. } if path.extension().is_none_or(|it| it != "safetensors") => {
+                file.error(NOT_A_VECTOR)
+            }
+            other => other,
+        })?;
         let Some(tensor) = tensors.iter().find(|tensor| tensor.name == self.site) else {
             let names: Vec<&str> = tensors.iter().take(8).map(|tensor| tensor.name.as_str()).collect();
             let problem = format!("has no activation `{}`, only {}", self.site, names.join(", "));
@@ -108,7 +149,7 @@ impl Steering {
     /// Returns an error if a file cannot be read.
     pub fn foreign_weights(&self, folder: &RunFolder) -> Result<Option<String>> {
         let mut held = None;
-        for path in &self.files {
+        for path in self.files.iter().filter(|path| !prompt::is_prompts(path)) {
             let Some(written) = WeightsFile::open(path)?.metadata()?.remove(WEIGHTS_ENTRY) else { continue };
             let held = match &mut held {
                 Some(held) => held,
@@ -124,17 +165,30 @@ impl Steering {
         }
         Ok(None)
     }
+}
 
-    /// Describes the vector.
-    pub fn describe(&self) -> String {
-        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
-        format!(
-            "{} times the mean of {} is added to {}",
-            self.factor,
-            files.join(" minus that of "),
-            self.site
-        )
+/// The problem with a file that is neither safetensors nor, by its name, prompts.
+const NOT_A_VECTOR: &str = "is not a file of `activations` (.safetensors); name a file of prompts .jsonl (JSON objects with text) \
+                            or .txt (one prompt per line)";
+
+/// Returns the mean activation at the last token of the prompts in a file, with its origin.
+fn on_prompts<B: Backend>(
+    path: &Path,
+    (model, site): (&Model<B>, HookSite),
+    (description, folder): (&Description, &RunFolder),
+    device: &B::Device,
+) -> Result<(Vec<f64>, String)> {
+    if description.model.architecture == Architecture::EncoderDecoder {
+        let problem = "an encoder-decoder reads two texts, so prompts do not give a vector; pass a file of `activations`";
+        return Err(Error::Input(format!("--steer: {problem}")));
     }
+    let prompts = prompt::prompts(path, &Vocabulary::read(folder.vocabulary())?)?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    input::check_length(description, longest, 0).map_err(|error| Error::file(path, error.to_string()))?;
+    let mean = last_activation_mean(model, &prompts, site, device)
+        .map_err(|error| Error::Input(format!("--steer: {error}")))?;
+    let count = counted(prompts.len(), "prompt");
+    Ok((mean, format!("the mean at the last token of the {count} of {}", path.display())))
 }
 
 #[cfg(test)]

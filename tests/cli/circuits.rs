@@ -99,6 +99,7 @@ fn repeating_decoders_contain_an_induction_head() {
     assert!(shown[Score::Ablation].unwrap() > 0.5, "ablating the head raises the loss: {shown:?}");
     assert!(shown[Score::Induction].unwrap() > 0.7, "the head is an induction head: {shown:?}");
     let circuit: Explanation = serde_json::from_slice(&read("circuit.json")).unwrap();
+    assert!(circuit.random_effects.is_none(), "`train` omits random weights");
     let induction = circuit.components.iter().find(|part| part.kinds.contains(&HeadKind::Induction));
     let reader = induction.map(|part| (part.layer, part.head));
     let is_by_key = |edge: &&Edge| edge.from.1.is_some() && edge.input == Some(HeadInput::Key);
@@ -127,9 +128,10 @@ fn explain_finds_and_saves_the_circuit() {
     assert!(!path.exists(), "--json writes no files");
     let sentences = stdout_of(dir.path(), &["explain", "run"]);
     assert!(pictures.iter().all(|picture| picture.is_file()));
-    assert!(fs::read(&path).unwrap() == by_train, "explain is deterministic");
-    let saved: Value = serde_json::from_slice(&by_train).unwrap();
-    assert_eq!(printed, saved);
+    let by_explain = fs::read(&path).unwrap();
+    let saved: Value = serde_json::from_slice(&by_explain).unwrap();
+    assert_eq!(printed, saved, "explain is deterministic");
+    check_evidence(&saved, serde_json::from_slice(&by_train).unwrap());
     let lines: Vec<&str> = saved["sentences"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(sentences.starts_with(&lines.join("\n")), "{sentences}");
     check_explanation(&saved, &sentences);
@@ -148,7 +150,7 @@ fn explain_finds_and_saves_the_circuit() {
     assert_eq!(stored, given);
     assert_eq!(given["neuron_contexts"], "stored_sequences");
     let own = fs::read(dir.path().join("run/circuit.json")).unwrap();
-    assert!(own == by_train, "explaining an input does not change the run's own circuit");
+    assert!(own == by_explain, "explaining an input does not change the run's own circuit");
     let most_important = summary(&dir.path().join("run"))["heads_worth_most"].clone();
     let analysis: Analysis =
         serde_json::from_slice(&fs::read(dir.path().join("run/analysis.json")).unwrap()).unwrap();
@@ -158,6 +160,25 @@ fn explain_finds_and_saves_the_circuit() {
     stdout_of(dir.path(), &["export", "run", "--format", "transformers", "--out", "exported"]);
     fs::write(dir.path().join("given.json"), given.to_string()).unwrap();
     compare_with_transformer_lens(dir.path());
+}
+
+/// Checks intervals and random weights, which the explanation by `train` lacks.
+fn check_evidence(saved: &Value, by_train: Value) {
+    // `train` omits what random weights give.
+    let mut without_random = saved.clone();
+    let random = without_random.as_object_mut().unwrap().remove("random_effects").unwrap();
+    let is_random = |it: &Value| it.as_str().unwrap().starts_with("With random weights, ");
+    without_random["sentences"].as_array_mut().unwrap().retain(|it| !is_random(it));
+    assert_eq!(without_random, by_train);
+    for (searched, bound) in [("connections", 0.1), ("neurons", 0.1), ("patching", 2.0)] {
+        let largest = random[searched]["largest"].as_f64().unwrap_or(f64::INFINITY);
+        assert!(largest < bound && random[searched]["tested"].as_u64() > Some(1), "{random}");
+    }
+    let has_interval = |it: &Value| it["interval"].as_array().is_some_and(|it| it.len() == 2);
+    for list in ["components", "edges", "neurons"] {
+        let list = saved[list].as_array().unwrap();
+        assert!(!list.is_empty() && list.iter().all(has_interval), "{saved}");
+    }
 }
 
 /// Checks the contents of a stored explanation of counting, and its printed sentences.
@@ -234,7 +255,7 @@ fn unexplainable_inputs_are_refused_in_one_line() {
     small_run(dir.path(), &reverse, "reverse");
     let long = "1 ".repeat(40);
     for (arguments, expected) in [
-        (&["explain", "post"][..], "post-norm"),
+        (&["explain", "post"][..], "`model.norm` = \"post\""),
         (&["explain", "one"], "one-layer decoder"),
         (&["explain", "reverse", "--tokens", "3 1"], "explained only on its validation set"),
         (&["explain", "run", "--tokens", "3"], "at least two"),

@@ -142,7 +142,82 @@ fn impossible_interventions_are_refused() {
     }
     fs::remove_file(dir.path().join("run/samples.json")).unwrap();
     let output = run(dir.path(), &[&["score"], &INPUT[..], &["--ablate", "1.0"]].concat());
-    assert!(text(&output.stderr).contains("add --zero"), "{}", text(&output.stderr));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("name a file of texts with --mean-from, or add --zero"), "{stderr}");
+    let patched = run(dir.path(), &["evaluate", "run", "--patch-from", "3 1", "--at", "resid_post.0@last"]);
+    let stderr = text(&patched.stderr);
+    assert_eq!((patched.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("patch one text with score or inspect, or many pairs with explain"), "{stderr}");
+}
+
+/// Returns the mean of the rows of an activation, each of width 16.
+fn mean_row<'a>(rows: impl IntoIterator<Item = &'a [f32]>) -> Vec<f32> {
+    let rows = Vec::from_iter(rows);
+    (0..16).map(|at| rows.iter().map(|row| row[at]).sum::<f32>() / rows.len() as f32).collect()
+}
+
+#[test]
+fn means_of_ablated_components_come_from_texts() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40", "model.bias=false"], "run");
+    fs::remove_file(folder.join("run/samples.json")).unwrap();
+    fs::write(folder.join("texts.jsonl"), "{\"text\": \"3 1 4\"}\n{\"text\": \"5 9\", \"answer\": \"2\"}\n")
+        .unwrap();
+    fs::write(folder.join("texts.txt"), "3 1 4\n\n5 9\n").unwrap();
+    let on = |tokens: &str| {
+        let write = ["--sites", "mlp.0.out", "--out", "a.safetensors"];
+        stdout_of(folder, &[&["activations", "run", "--tokens", tokens], &write[..]].concat());
+        let bytes = fs::read(folder.join("a.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let data = file.tensor("mlp.0.out").unwrap().data().to_vec();
+        data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<_>>()
+    };
+    let (first, second) = (on("3 1 4"), on("5 9"));
+    let expected = mean_row(first.chunks(16).chain(second.chunks(16)));
+    for file in ["texts.jsonl", "texts.txt"] {
+        let ablated = values(folder, "mlp.0.out", &["--ablate", "0.mlp", "--mean-from", file]);
+        assert!(ablated.chunks(16).all(|row| near(row, &expected)), "{ablated:?} {expected:?}");
+    }
+    let output =
+        run(folder, &[&["score"], &INPUT[..], &["--ablate", "1.0", "--mean-from", "texts.txt"]].concat());
+    let notice = "notice: 1 component is replaced by its mean over 2 texts of texts.txt (mean ablation): 1.0";
+    assert!(text(&output.stderr).contains(notice), "{}", text(&output.stderr));
+}
+
+#[test]
+fn steering_takes_the_difference_of_two_prompt_files() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &["training.steps=40"], "run");
+    fs::write(folder.join("a.jsonl"), "{\"text\": \"3 1 4\"}\n{\"text\": \"5 9\"}\n").unwrap();
+    fs::write(folder.join("b.txt"), "2 7\n").unwrap();
+    let last = |tokens: &str| {
+        let write = ["--sites", "resid_post.0", "--out", "a.safetensors"];
+        stdout_of(folder, &[&["activations", "run", "--tokens", tokens], &write[..]].concat());
+        let bytes = fs::read(folder.join("a.safetensors")).unwrap();
+        let data = SafeTensors::deserialize(&bytes).unwrap().tensor("resid_post.0").unwrap().data().to_vec();
+        let values: Vec<f32> = data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        values[values.len() - 16..].to_vec()
+    };
+    let (first, minus) = (mean_row([&last("3 1 4")[..], &last("5 9")]), last("2 7"));
+    let before = values(folder, "resid_post.0", &[]);
+    let steer = ["--steer", "a.jsonl,b.txt:resid_post.0*-2"];
+    let expected: Vec<f32> =
+        before.iter().enumerate().map(|(at, it)| it - 2.0 * (first[at % 16] - minus[at % 16])).collect();
+    assert!(near(&values(folder, "resid_post.0", &steer), &expected));
+    // The prompts are read without the other interventions.
+    let ablate = ["--ablate", "0.0", "--zero"];
+    let ablated: Vec<f32> = values(folder, "resid_post.0", &ablate)
+        .iter()
+        .enumerate()
+        .map(|(at, it)| it - 2.0 * (first[at % 16] - minus[at % 16]))
+        .collect();
+    assert!(near(&values(folder, "resid_post.0", &[&steer[..], &ablate].concat()), &ablated));
+    let output = run(folder, &[&["score"], &INPUT[..], &steer].concat());
+    let notice = "notice: -2 times the mean at the last token of the 2 prompts of a.jsonl minus the mean at the last \
+                  token of the 1 prompt of b.txt is added to resid_post.0";
+    assert!(text(&output.stderr).contains(notice), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -203,6 +278,10 @@ fn steering_adds_a_vector_at_its_site() {
 
 /// Checks that vectors which do not exist or do not fit are refused.
 fn refuses_wrong_vectors(folder: &Path) {
+    for (name, text) in [("vector.csv", "1,2\n"), ("bad.jsonl", "{\"prompt\": \"3\"}\n"), ("empty.txt", "\n")]
+    {
+        fs::write(folder.join(name), text).unwrap();
+    }
     for (steer, problem) in [
         ("first.safetensors:resid_post.7", "--steer: `resid_post.7` is not a site of this model"),
         (
@@ -211,6 +290,12 @@ fn refuses_wrong_vectors(folder: &Path) {
         ),
         ("nowhere.safetensors:resid_post.0", "nowhere.safetensors"),
         ("first.safetensors", "write FILE:SITE*FACTOR"),
+        (
+            "vector.csv:resid_post.0",
+            "vector.csv: is not a file of `activations` (.safetensors); name a file of prompts",
+        ),
+        ("bad.jsonl:resid_post.0", "bad.jsonl:1: is not a prompt: missing field `text`"),
+        ("empty.txt:resid_post.0", "empty.txt: has no prompts; write one per line"),
         ("first.safetensors:resid_post.0*1e7", "write FILE:SITE*FACTOR"),
         ("first.safetensors:logits", "`logits` cannot be steered; add the vector to final"),
     ] {

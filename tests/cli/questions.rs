@@ -46,6 +46,17 @@ fn an_answer_is_explained_against_another() {
         changes.fold(0.0, f64::max)
     };
     assert!(random["largest"].as_f64().unwrap() < largest(&found), "{found}");
+    let restored = &random["patching"];
+    assert!(
+        restored["tested"].as_u64().unwrap() > 1 && restored["largest"].as_f64().unwrap() < 2.0,
+        "{random}"
+    );
+    // Each head is followed by what it attends to at the target.
+    let heads: Vec<&Value> =
+        found["components"].as_array().unwrap().iter().filter(|it| it["head"].is_number()).collect();
+    let attended = found["sentences"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let attended = attended.filter(|it| it.contains(" attends from `12` (position 5) to `"));
+    assert!(!heads.is_empty() && attended.count() == heads.len(), "{found}");
     // The target chooses the position, and the next token of the text is the answer.
     let found = explained(&dir, &["--tokens", "2 4 6 8 10 12", "--target", "3"]);
     assert_eq!((&found["inputs"], &found["next"][3]), (&serde_json::json!([2, 4, 6, 8]), &10.into()));
@@ -83,7 +94,7 @@ fn repeated_tokens_are_generated() {
     let dir = counting_run();
     let printed = stdout_of(dir.path(), &["explain", "run", "--pattern", "repeat:4"]);
     assert!(printed.starts_with("Random tokens, repeated after 4: the loss is "), "{printed}");
-    assert!(printed.contains("Heads of the kind previous-token, with their attention weight: "), "{printed}");
+    assert!(printed.contains("Heads of the kind previous-token"), "{printed}");
     let found = explained(&dir, &["--pattern", "repeat"]);
     assert_eq!((&found["sequences"], &found["repeated"]["length"]), (&8.into(), &6.into()), "{found}");
 }
@@ -111,12 +122,13 @@ fn bad_questions_are_refused_in_one_line() {
             "`4 5` must be one token, but has 2: `4` (id 4) `5` (id 5)",
         ),
         (&["--tokens", "1 2 3", "--answer", "99"], "vocabulary"),
+        (&["--tokens", "1 2 3", "--answer", ""], "answer: the text `` has no token; pass one token"),
         (&["--tokens", "1 2 3", "--answer", "4", "--against", "4"], "are the same; pass two tokens"),
         (&["--tokens", "1 2 3", "--corrupt", "1 2"], "has 2 tokens, but the text has 3"),
         (&["--tokens", "1 2 3", "--corrupt", "1 2 3"], "equals the text up to the target at position 2"),
         (&["--prompts", "bad.jsonl"], "bad.jsonl:2: is not a prompt: unknown field `txt`"),
         (&["--prompts", "empty.jsonl"], "empty.jsonl: has no prompts"),
-        (&["--prompts", "mixed.jsonl"], "1 of 2 prompts have a token to compare with"),
+        (&["--prompts", "mixed.jsonl"], "1 of 2 prompts has a token to compare with"),
         (&["--prompts", "nowhere.jsonl"], "nowhere.jsonl"),
         (&["--tokens", &long, "--answer", "4"], "40 tokens is longer"),
         (&["--pattern", "repeat:1"], "write repeat, or repeat:N"),

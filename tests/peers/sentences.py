@@ -1,13 +1,17 @@
-"""Checks the sentences of `explain --json` against its numbers.
+"""Checks the sentences of `explain` against its numbers.
 
-    python tests/peers/sentences.py FILE...
+    python tests/peers/sentences.py [--program PROGRAM] RUN_OR_FILE...
 
-Each FILE is the output of `explain --json`. Every sentence must be of a known form, and its numbers, the direction of each
-change and the named ablation must match the fields. Each component and each connection has exactly one sentence.
+A run folder is explained by the program (by default target/release/causal-attention) with `--json` and without, which writes
+`circuit.json` to the folder. A file is the output of `explain --json`. Every sentence must be of a known form, and its
+numbers, the direction of each change and the named ablation must match the fields. Each component and each connection has
+exactly one sentence. The printed text must begin with the same sentences, and `circuit.json` must hold them too.
 """
 
 import json
+import os
 import re
+import subprocess
 import sys
 
 NUMBER = r"[+−]?[\d,]+(?:\.\d+)?"
@@ -90,6 +94,8 @@ class Explanation:
         counts = [number(found[group]) for group in ("count", "total", "heads", "layers")]
         assert counts == [len(components) + unconfirmed, total, heads, len(components) - heads], counts
         assert number(found["unknown"] or "0") == unconfirmed, found[0]
+        counts = [number(found["targets"]), number(found["sequences"] or "1")]
+        assert counts == [fields["targets"], fields["sequences"]], found[0]
         percent(found["recovered"], fields["faithfulness"])
         percent(found["others"], fields["complement_share"])
         assert fields["baseline_of"].split("_")[0] in found["baseline"].replace("-", "_"), found["baseline"]
@@ -108,9 +114,7 @@ class Explanation:
         self.seen.append(("component", layer, head, cross))
         assert found["verb"].lower() == VERBS[self.fields["ablation"]], found["verb"]
         changes = self.effect(found["effect"], component["ablated"])
-        assert (found["interval"] is not None) == ("interval" in component), found[0]
-        for text, bound in zip((found["low"], found["high"]), component.get("interval", [])):
-            close(text, bound)
+        self.interval(found, component)
         is_worse = found["worse"] is not None
         low, high = component.get("interval", (1, 1))
         share = abs(component["ablated"] - self.full) / abs(self.full - self.fields["baseline"])
@@ -134,6 +138,21 @@ class Explanation:
             assert all(KINDS[kind] in found["behaviour"] or cross for kind in kinds), found[0]
             assert kinds or found["behaviour"] == "is not of a known kind", found[0]
 
+    def interval(self, found, item):
+        assert (found["interval"] is not None) == ("interval" in item), found[0]
+        for text, bound in zip((found["low"], found["high"]), item.get("interval", [])):
+            close(text, bound)
+
+    def attended(self, found):
+        [component] = [it for it in self.fields["components"]
+                       if (it["layer"], it.get("head"), it.get("cross", False)) == (int(found[1]), int(found[2]), False)]
+        assert int(found[3]) == len(self.fields["inputs"]) - 1 == self.fields["positions"][-1], found[0]
+        named = re.findall(rf"\(position (\d+), weight ({NUMBER})\)", found[0])
+        assert len(named) == len(component["attends"]) > 0, found[0]
+        for (position, weight), it in zip(named, component["attends"]):
+            assert int(position) == it["position"], found[0]
+            close(weight, it["weight"])
+
     def edge(self, found):
         ends = []
         for group in ("to", "from"):
@@ -145,6 +164,7 @@ class Explanation:
         [edge] = [it for it in self.fields["edges"] if of_ends(it) and INPUTS.get(it.get("input")) == found["input"]]
         self.seen.append(("edge", *map(str, (to, start, to_cross, from_cross, found["input"]))))
         self.effect(found["effect"], edge["ablated"])
+        self.interval(found, edge)
         assert abs(edge["ablated"] - self.full) >= 0.02 * abs(self.full - self.fields["baseline"]) * (1 - 1e-9), found[0]
         assert (found["composition"] is not None) == ("composition" in edge), found[0]
         if found["composition"]:
@@ -161,6 +181,12 @@ class Explanation:
         head = re.fullmatch(r"head (\d+)", found[5])
         share = patching["heads"][layer][int(head[1])] if head else patching["feed_forward"][layer]
         percent(found[7], share)
+        kind = "head_intervals" if head else "feed_forward_intervals"
+        assert (found[8] is not None) == (kind in patching) == (patching["pairs"] > 1), found[0]
+        if found[8]:
+            of_layer = patching[kind][layer]
+            for text, bound in zip((found[9], found[10]), of_layer[int(head[1])] if head else of_layer):
+                percent(text, bound)
         assert share == max(sum(patching["heads"], patching["feed_forward"])), found[0]
 
     def chance(self, found):
@@ -168,6 +194,20 @@ class Explanation:
         assert found["name"] == self.name
         assert (number(found["count"]), number(found["targets"])) == (effects["components"], effects["targets"])
         close(found["largest"], effects["largest"])
+
+    def random(self, kind, digits):
+        def check(found):
+            effect = self.fields["random_effects"][kind]
+            assert number(found["count"]) == effect["tested"], found[0]
+            close(found["largest"], effect["largest"], digits)
+        return check
+
+    def random_kinds(self, found):
+        kinds = self.fields["random_effects"]["kinds"]
+        named = re.findall(rf"([a-z-]+) ({NUMBER})", found[1])
+        assert [name for name, _ in named] == [name.replace("_", "-") for name, _ in kinds], found[0]
+        for (_, text), (_, weight) in zip(named, kinds):
+            close(text, weight)
 
     def tested(self, found):
         connections = self.fields["connections"]
@@ -201,11 +241,13 @@ class Explanation:
 
     def kinds(self, found):
         heads = [it for it in self.fields["repeated"]["heads"] if it["kind"].replace("_", "-") == found[1]]
-        named = re.findall(rf"(\d+)\.(\d+) \(({NUMBER})\)", found[2])
-        assert len(named) == len(heads) and (named or found[2] == "none"), found[0]
-        for (layer, head, weight), it in zip(named, heads):
+        named = re.findall(rf"(\d+)\.(\d+) \(({NUMBER}), ({NUMBER}) to ({NUMBER})\)", found[3] or "")
+        assert len(named) == len(heads) and (found[3] is not None) == bool(heads), found[0]
+        for (layer, head, weight, low, high), it in zip(named, heads):
             assert (int(layer), int(head)) == (it["layer"], it["head"])
-            close(weight, it["weight"])
+            assert number(found[2]) == it["queries"], found[0]
+            for text, value in zip((weight, low, high), (it["weight"], *it["interval"])):
+                close(text, value)
 
     def check(self):
         for sentence in self.fields["sentences"]:
@@ -225,17 +267,19 @@ def cut_or(fields, condition):
     return "cut" in fields or condition
 
 
-AFTER = (rf"(?P<verb>\S+) {{}}(?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)"
-         rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
+INTERVAL = rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
+AFTER = (rf"(?P<verb>\S+) {{}}(?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)" + INTERVAL +
          rf"(?P<worse>, so it makes the model worse on these sequences)?"
          rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?"
          rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
          rf"(?P<only>{NUMBER} %) with it)?\.")
 END = r"(?:layer \d+ (?:cross-attention )?head \d+|the feed-forward layer of layer \d+)"
+RANDOM = (rf"With random weights, {{}} any one of (?P<count>{NUMBER}) {{}} changes the {{}} by at most "
+          rf"(?P<largest>{NUMBER})\.")
 FORMS = [
     (rf"(?P<count>{NUMBER}) of (?P<total>{NUMBER}) components? \((?P<heads>{NUMBER}) heads?, (?P<layers>{NUMBER}) "
      rf"feed-forward layers?(?:, (?P<unknown>{NUMBER}) not ablated alone)?\) recover (?P<recovered>{NUMBER} %) of the gain "
-     rf"over (?P<baseline>[^:]*): (?P<name>.*?) (?P<circuit>{NUMBER}) with all others (?P<ablation>[^,]*), "
+     rf"over (?P<baseline>[^:]*) on (?P<targets>{NUMBER}) targets?(?: of (?P<sequences>{NUMBER}) sequences)?: (?P<name>.*?) (?P<circuit>{NUMBER}) with all others (?P<ablation>[^,]*), "
      rf"(?P<model>{NUMBER}) for the full model, (?P<value>{NUMBER}) for the baseline; with these ablated, the others "
      rf"recover (?P<others>{NUMBER} %)\.", Explanation.circuit),
     (rf"Layer (?P<layer>\d+) (?:cross-attention )?head (?P<head>\d+) (?P<behaviour>.*?); " + AFTER.format("it "),
@@ -243,10 +287,17 @@ FORMS = [
     (AFTER.format(r"the feed-forward layer of layer (?P<layer>\d+) (?P<head>(?!))?"), Explanation.component),
     (rf"(?P<to>{END.replace('layer ', '[Ll]ayer ', 1).replace('|the', '|[Tt]he')}) reads the output of (?P<from>{END})"
      rf"(?: through its (?P<input>queries|keys|values)(?: \([QKV]-composition (?P<composition>{NUMBER}), random weights "
-     rf"(?P<random>{NUMBER})\))?)?; ablating this path (?P<effect>.*)\.", Explanation.edge),
+     rf"(?P<random>{NUMBER})\))?)?; ablating this path (?P<effect>[^(]*?){INTERVAL}\.", Explanation.edge),
+    (r"Layer (\d+) head (\d+) attends from .* \(position (\d+)\) to .* \(position \d+, weight [^)]*\)\.",
+     Explanation.attended),
     (rf"Exchanging the tokens that determine the answer (lowers|raises) the logit difference from ({NUMBER}) to "
-     rf"({NUMBER}) \(({NUMBER}) pairs?\); restoring (.*) of layer (\d+) recovers ({NUMBER} %) of the change\.",
-     Explanation.patching),
+     rf"({NUMBER}) \(({NUMBER}) pairs?\); restoring (.*) of layer (\d+) recovers ({NUMBER} %) of the change"
+     rf"( \(95 % interval over the pairs: ({NUMBER} %) to ({NUMBER} %)\))?\.", Explanation.patching),
+    (RANDOM.format("ablating", "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
+    (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
+    (RANDOM.format("restoring", "components? in one pair", "logit difference"),
+     lambda it, found: it.random("patching", 2)(found)),
+    (r"With random weights, the largest attention weights of heads are: (.*)\.", Explanation.random_kinds),
     (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components? changes the (?P<name>.*) by at most "
      rf"(?P<largest>{NUMBER}) on the same (?P<targets>{NUMBER}) targets?\.", Explanation.chance),
     (rf"Of ({NUMBER}) possible connections? between these components, ({NUMBER}) with the largest estimated effects were "
@@ -260,17 +311,42 @@ FORMS = [
      r"baseline\.", Explanation.selection),
     (rf"Random tokens, repeated after (\d+): the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the "
      r"second\.", Explanation.copies),
-    (r"Heads of the kind (\S+), with their attention weight: (.*)\.", Explanation.kinds),
+    (rf"Heads of the kind ([a-z-]+)(?:: none|, with their attention weight on average over ({NUMBER}) queries and its 95 % "
+     r"interval over the sequences: (.*))\.", Explanation.kinds),
     (r"Question: .*", lambda *_: None),
 ]
-failed = 0
-for path in sys.argv[1:]:
-    with open(path) as file:
-        explanation = Explanation(json.load(file))
-    try:
-        explanation.check()
-        print(f"{path}: {len(explanation.fields['sentences'])} sentences")
-    except AssertionError as error:
-        failed += 1
-        print(f"{path}: {error}")
-sys.exit(f"{failed} of {len(sys.argv) - 1} failed" if failed else 0)
+
+
+def of_run(program, run):
+    """Explains a run, and checks that printed text, JSON and file agree."""
+    explain = [program, "explain", run]
+    fields = json.loads(subprocess.run([*explain, "--json"], check=True, capture_output=True, text=True).stdout)
+    printed = subprocess.run(explain, check=True, capture_output=True, text=True).stdout.splitlines()
+    sentences = fields["sentences"]
+    assert printed[:len(sentences)] == sentences, f"the printed text differs: {printed} {sentences}"
+    with open(os.path.join(run, "circuit.json")) as file:
+        assert json.load(file)["sentences"] == sentences, "circuit.json differs"
+    return fields
+
+
+def main(arguments):
+    program, failed = "target/release/causal-attention", 0
+    if arguments[:1] == ["--program"]:
+        program, arguments = arguments[1], arguments[2:]
+    for path in arguments:
+        try:
+            if os.path.isdir(path):
+                fields = of_run(program, path)
+            else:
+                with open(path) as file:
+                    fields = json.load(file)
+            Explanation(fields).check()
+            circuit = f"{len(fields['components'])} components" if fields["components"] else "no circuit"
+            print(f"{path}: {len(fields['sentences'])} sentences, {circuit}", flush=True)
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            failed += 1
+            print(f"{path}: {error}{getattr(error, 'stderr', None) or ''}", flush=True)
+    return f"{failed} of {len(arguments)} failed" if failed else 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -191,6 +191,13 @@ impl<'a, B: Backend> Bench<'a, B> {
         self.counted.iter().map(|&index| f64::from(losses[index])).collect()
     }
 
+    /// Returns true if each target that counts is the most likely token of the full model.
+    pub fn predicts_all(&self) -> bool {
+        let most_likely: Vec<i64> = self.full.logits.clone().argmax(2).into_data().iter().collect();
+        let targets: Vec<i64> = self.batch.targets.to_data().iter().collect();
+        self.counted.iter().all(|&index| most_likely[index] == targets[index])
+    }
+
     /// Returns the quantity at each target that counts, in a pass without variants.
     pub fn values(&self, pass: &Activations<B>) -> Vec<f64> {
         self.values_after(pass.at(Site::Logits), 0).concat()

@@ -7,12 +7,14 @@ use super::explanation::{
     Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, NeuronAnalysis, TestedConnections,
     Views,
 };
-use super::gain::{Gain, TOLERANCE, groups, interval};
+use super::full_values::FullValues;
+use super::gain::{Gain, TOLERANCE};
 use super::kind::{HeadKind, cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
+use super::pairs::Pair;
 use super::pass::{Site, explainable};
-use super::patching::{Pair, Patching};
+use super::patching::Patching;
 use super::paths::{FoundConnections, MIN_EDGE_EFFECT, paths};
 use super::question::Question;
 use super::repeat::Repeated;
@@ -23,7 +25,7 @@ use super::watch::{ExplanationStage, Unwatched, Watch};
 use super::weights::{HeadMatrices, HeadWeights, to_embedding};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
-use crate::data::{Role, Sequences, tasks::SequenceTask};
+use crate::data::{Role, Sequences, Vocabulary, tasks::SequenceTask};
 use crate::model::Model;
 use crate::{Error, Result};
 
@@ -48,6 +50,8 @@ pub struct ExplanationContext<'a> {
     pub selects_targets: bool,
     /// True to evaluate all smaller circuits too, which takes up to two to the number of components passes.
     pub certifies: bool,
+    /// The vocabulary, whose tokens sentences name.
+    pub vocabulary: Option<&'a Vocabulary>,
     /// The number of tokens in each copy, for [`repeated_sequences`](super::repeated_sequences).
     pub repeated: Option<usize>,
     /// Follows the explanation, and may end it early.
@@ -140,7 +144,7 @@ fn explained<B: Backend>(
             random_weights: weights.random,
         },
     };
-    explanation.sentences = sentences(&explanation, &scores);
+    explanation.sentences = sentences(&explanation, &scores, context.vocabulary);
     Ok(explanation)
 }
 
@@ -320,14 +324,11 @@ impl Circuit {
         (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
         Found { alone, pruned, of_kind, estimates, cut: mut stages }: Found,
     ) -> Result<Self> {
-        let (full, size) = (gain.model, gain.size());
         let Pruned { kept, value, smaller_sets } = pruned;
-        let full_values = bench.values(&bench.full);
-        let groups = groups(samples, bench.quantity);
+        let full_values = FullValues::new(bench, samples);
         let component = |alone: &Ablated| {
             let without = kept.iter().find(|(site, _)| *site == alone.site)?.1;
-            let changes = alone.values.iter().zip(&full_values).map(|(ablated, full)| ablated - full);
-            let interval = interval(&changes.collect::<Vec<_>>(), &groups);
+            let interval = full_values.interval(&alone.values);
             let (layer, cross, head, kinds) = identified(bench, samples, (weights, scores), alone.site);
             let (feed_forward, ablated) = (head.is_none(), alone.mean());
             let estimated = estimates.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
@@ -343,13 +344,14 @@ impl Circuit {
                 interval,
                 without,
                 without_kind,
+                attends: bench.attended(alone.site),
             })
         };
         // The most important component comes first.
         let components: Vec<Component> = alone.iter().rev().filter_map(component).collect();
         let matrices = [&weights.matrices[..], &weights.cross];
         let FoundConnections { edges, tested, is_cut } =
-            paths(bench, &components, matrices, (full, MIN_EDGE_EFFECT * size))?;
+            paths(bench, &components, matrices, (&full_values, MIN_EDGE_EFFECT * gain.size()))?;
         stages.extend(is_cut.then_some(ExplanationStage::Connections));
         let complement = bench.ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
         let cut = Cut { stages, unconfirmed: kept.len() - components.len() };

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::chance::RandomEffects;
 use super::gain::Baseline;
 use super::kind::HeadKind;
 use super::lens::{Attribution, Lens};
@@ -11,6 +12,15 @@ use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
 use super::watch::ExplanationStage;
 use super::weights::{HeadInput, HeadWeights};
+
+/// A token that a head attends to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AttendedToken {
+    /// The position of the token.
+    pub position: usize,
+    /// The attention weight.
+    pub weight: f64,
+}
 
 /// A component of a circuit: a head or a feed-forward layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +55,10 @@ pub struct Component {
     /// sequences repeat random tokens and this is an induction head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_kind: Option<[f64; 2]>,
+    /// The tokens that the head attends to at the target, the largest weights first; empty unless a single prompt is
+    /// explained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attends: Vec<AttendedToken>,
 }
 
 /// A connection from one component to another.
@@ -77,6 +91,9 @@ pub struct Edge {
     /// The quantity of the full model with only this connection ablated: the receiver's input is computed with the
     /// sender ablated.
     pub ablated: f64,
+    /// The 95 % interval of the change that the ablation causes, as for components.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
 }
 
 /// The numbers of connections between the components of a circuit.
@@ -121,7 +138,7 @@ pub struct Explanation {
     pub cut: Option<Cut>,
     /// The explanation as sentences.
     pub sentences: Vec<String>,
-    /// The effects of components with random weights, for your own input.
+    /// The effects with random weights; `None` at the end of training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_effects: Option<RandomEffects>,
     /// The heads that a repetition reveals; `None` for other sequences.
@@ -149,6 +166,9 @@ pub struct Neuron {
     pub estimated: f64,
     /// The quantity of the full model with only this neuron ablated.
     pub ablated: f64,
+    /// The 95 % interval of the change that the ablation causes, as for components.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     /// The tokens at which the neuron is most active, in descending order of the magnitude of its activation.
     pub contexts: Vec<NeuronContext>,
 }
@@ -183,18 +203,6 @@ pub struct NeuronAnalysis {
     /// The origin of the contexts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neuron_contexts: Option<ContextSource>,
-}
-
-/// The effects of components in a model with random weights.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct RandomEffects {
-    /// The largest change of the quantity, up or down, when a single component is ablated. Of many components, the one with
-    /// the largest estimate is ablated.
-    pub largest: f64,
-    /// The number of components.
-    pub components: usize,
-    /// The number of targets.
-    pub targets: usize,
 }
 
 /// The sequences and the weights that are explained.

@@ -119,7 +119,9 @@ impl Gain {
                 Some(corrupted) => (Baseline::Corrupted, mean(&bench.values(corrupted))),
                 None => (Baseline::MeanAblated, all_ablated),
             };
-            let no_circuit = unlikely(&losses, &groups, question.is_predicted.then_some(vocab))
+            // A named answer may have been read off the prediction.
+            let selected_of = bench.predicts_all().then_some(vocab);
+            let no_circuit = unlikely(&losses, &groups, (selected_of, question.is_predicted))
                 .or_else(|| no_preference(bench.quantity, full, (baseline_of, baseline)))
                 .or_else(|| without_components(bench.quantity, [full, baseline, all_ablated]));
             return Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over, groups });
@@ -231,9 +233,13 @@ fn gain_by_selection(vocab: usize) -> f64 {
 }
 
 /// Returns the reason why the model's prediction of the answers may be due to chance, if it may. A significant gain rules
-/// it out, or answers that are likely on average: a few answers have no standard error. Answers that are the most likely
-/// of `selected_of` tokens gain by this selection, also with random weights.
-fn unlikely(losses: &TargetLosses, groups: &[usize], selected_of: Option<usize>) -> Option<String> {
+/// it out, unless the answers were predicted, or answers that are likely on average: a few answers have no standard error.
+/// Answers that are the most likely of `selected_of` tokens gain by this selection, also with random weights.
+fn unlikely(
+    losses: &TargetLosses,
+    groups: &[usize],
+    (selected_of, is_predicted): (Option<usize>, bool),
+) -> Option<String> {
     let min_single_gain = MIN_SINGLE_GAIN + selected_of.map_or(0.0, gain_by_selection);
     let baselines = [&losses.uniform, &losses.unigram];
     let are_likely = mean(&losses.model) <= -MIN_PROBABILITY.ln()
@@ -242,8 +248,7 @@ fn unlikely(losses: &TargetLosses, groups: &[usize], selected_of: Option<usize>)
         let gains = losses.gains(baseline);
         min_significant_gain(&gains, groups).is_some_and(|required| mean(&gains) >= required)
     };
-    let is_chosen = selected_of.is_none();
-    if are_likely || is_chosen && baselines.into_iter().all(|baseline| is_significant(baseline)) {
+    if are_likely || !is_predicted && baselines.into_iter().all(|baseline| is_significant(baseline)) {
         return None;
     }
     let probability = |losses: &[f64]| match (-mean(losses)).exp() {
@@ -258,7 +263,7 @@ fn unlikely(losses: &TargetLosses, groups: &[usize], selected_of: Option<usize>)
         Baseline::Uniform.name(),
         probability(&losses.unigram),
         Baseline::Unigram.name(),
-        if is_chosen { ", or on more prompts" } else { ", or name the answer" }
+        if is_predicted { ", or name the answers of several prompts" } else { ", or on more prompts" }
     ))
 }
 
@@ -370,8 +375,9 @@ mod tests {
         let uniform = vec![(vocab as f64).ln()];
         // 40 times as likely as the others, as the most likely token of random weights.
         let losses = TargetLosses { model: vec![uniform[0] - 3.7], unigram: uniform.clone(), uniform };
-        assert_eq!(unlikely(&losses, &[0], None), None);
-        assert!(unlikely(&losses, &[0], Some(vocab)).unwrap().contains("name the answer"));
+        assert_eq!(unlikely(&losses, &[0], (None, false)), None);
+        assert!(unlikely(&losses, &[0], (Some(vocab), true)).unwrap().contains("name the answers"));
+        assert!(unlikely(&losses, &[0], (Some(vocab), false)).unwrap().contains("on more prompts"));
     }
 
     #[test]

@@ -217,7 +217,7 @@ pub fn contributions<B: Backend>(
             add(along(beta.val().unsqueeze(), &direction));
         }
         let spread = centred(norm.kind, stream, 2);
-        direction = direction * norm.gamma.val().unsqueeze();
+        direction = direction * norm.gain().unsqueeze();
         direction = direction / ((spread.clone() * spread).mean_dim(2) + norm.epsilon).sqrt();
         direction = centred(norm.kind, direction, 2);
     }

@@ -10,8 +10,10 @@
 //! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
 //! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `score_parts` | why a head attends: the parts of the score of a query and a key |
+//! | `pairs` | clean and corrupted sequences |
 //! | `patching` | activation patching between a clean and a corrupted sequence |
 //! | `question` | what is explained: the loss, or the preference for an answer |
+//! | `chance` | the effects in a model with random weights, as plain data |
 //! | `random` | the effects of components in a model with random weights |
 //! | `repeat` | the standard probe for induction heads: random tokens, repeated once |
 //! | `bench` | a decoder on fixed sequences, with any of its components ablated |
@@ -25,21 +27,27 @@
 //! | `neurons` | the neurons of feed-forward layers with the largest effects among those that gradients rank first, and where they are active |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
+//! | `full_values` | the quantity of the full model, which an ablation changes |
+//! | `attended` | the tokens that a head attends to at the target of a prompt |
 //! | `stored` | the result as read from a file, with checks |
 //! | `memory` | an estimate of the memory that an explanation needs |
 //! | `sentences` | the result as sentences |
 
+mod attended;
 mod bench;
 mod certify;
+mod chance;
 mod eigenvalues;
 mod estimates;
 mod explain;
 mod explanation;
+mod full_values;
 mod gain;
 mod kind;
 mod lens;
 mod memory;
 mod neurons;
+mod pairs;
 mod pass;
 mod patching;
 mod paths;
@@ -60,18 +68,20 @@ mod variants;
 mod watch;
 mod weights;
 
+pub use chance::{RandomEffect, RandomEffects};
 pub use explain::{ExplanationContext, explain};
 pub use explanation::{
-    Basis, CircuitGain, Component, ContextSource, Cut, Edge, Explanation, HeadAnalysis, Neuron,
-    NeuronAnalysis, NeuronContext, RandomEffects, TestedConnections, Views,
+    AttendedToken, Basis, CircuitGain, Component, ContextSource, Cut, Edge, Explanation, HeadAnalysis,
+    Neuron, NeuronAnalysis, NeuronContext, TestedConnections, Views,
 };
 pub use gain::Baseline;
 pub use kind::HeadKind;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
 pub use neurons::{NeuronSearch, context_samples};
+pub use pairs::Pair;
 pub use pass::{Activations, Interventions, Site, explainable, run};
-pub use patching::{Pair, Patching};
+pub use patching::Patching;
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use score_parts::ScoreParts;

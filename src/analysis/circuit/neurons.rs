@@ -10,8 +10,10 @@ use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::bench::{Bench, components, mean};
+use super::chance::RandomEffect;
 use super::estimates::{STEPS, copied, differentiable, embeddings, max_copies, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
+use super::full_values::FullValues;
 use super::pass::{Site, explainable};
 use super::question::Question;
 use super::watch::{ExplanationStage, Watch};
@@ -126,7 +128,7 @@ fn most_important<B: Backend>(
     };
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
-    let full = mean(&bench.values(&bench.full));
+    let full_values = FullValues::new(bench, samples);
     let total = estimates.len();
     let mut neurons = Vec::new();
     for (done, ([layer, neuron], estimated)) in estimates.into_iter().enumerate() {
@@ -138,13 +140,30 @@ fn most_important<B: Backend>(
         // Earlier layers compute what they compute in the full model.
         let (x, inputs) = (bench.full.at(Site::Stream(layer)), (&bench.batch.inputs, &bench.memories[..]));
         let last = bench.model.hidden_states_from((layer, x), inputs, None, &mut ablation)?;
-        let ablated = mean(&bench.values_after(last, 0).concat());
-        neurons.push(Neuron { layer, neuron, estimated, ablated, contexts: Vec::new() });
+        let values = bench.values_after(last, 0).concat();
+        let (ablated, interval) = (mean(&values), full_values.interval(&values));
+        neurons.push(Neuron { layer, neuron, estimated, ablated, interval, contexts: Vec::new() });
     }
-    let change = |it: &Neuron| (it.ablated - full).abs();
+    let change = |it: &Neuron| (it.ablated - full_values.mean()).abs();
     neurons.sort_by(|a, b| change(b).total_cmp(&change(a)));
     neurons.truncate(count);
     Ok(Some(neurons))
+}
+
+/// Returns the largest change of the `full` quantity when a neuron is ablated, of the neurons that gradients rank first;
+/// `None` if the stage ends early.
+///
+/// # Errors
+/// Same as [`explain`](super::explain).
+pub(super) fn largest_change<B: Backend>(
+    bench: &Bench<B>,
+    explained: (&[Sample], &Question),
+    full: f64,
+    device: &B::Device,
+) -> Result<Option<RandomEffect>> {
+    let found = most_important(bench, explained, 1, device)?;
+    let largest = found.and_then(|neurons| neurons.first().map(|it| (it.ablated - full).abs()));
+    Ok(largest.map(|largest| RandomEffect { largest, tested: ABLATED_PER_REPORTED }))
 }
 
 /// Layer and index of each neuron, with an estimate.
@@ -302,99 +321,4 @@ impl<B: Backend> Hooks<B> for NeuronAblation<'_, B> {
 }
 
 #[cfg(test)]
-mod tests {
-    use burn_ndarray::NdArray;
-
-    use super::*;
-    use crate::analysis::circuit::Unwatched;
-    use crate::analysis::circuit::testing::noisy_model;
-    use crate::model::{ModelConfig, Sizes};
-
-    type B = NdArray;
-
-    fn model() -> Decoder<B> {
-        let config = ModelConfig { d_model: 20, heads: 5, layers: 3, ..ModelConfig::default() };
-        let sizes = Sizes { vocab: 11, context: 8, source_context: None };
-        match noisy_model(&config, sizes, 0.1) {
-            Model::Decoder(model) => model,
-            Model::OneLayer(_) => panic!("the config specifies a decoder"),
-        }
-    }
-
-    fn sample() -> Sample {
-        Sample::of_inputs(vec![3, 1, 4, 1, 5, 9, 2, 6])
-    }
-
-    fn hidden(bench: &Bench<B>) -> Vec<Tensor<B, 3>> {
-        let mut recorder = HiddenRecorder(Vec::new());
-        stream(bench.model, bench.batch.inputs.clone(), &mut recorder).unwrap();
-        recorder.0
-    }
-
-    #[test]
-    fn gradients_match_small_changes_of_neurons() {
-        const SMALL: f64 = 1e-2;
-        let model = model();
-        let bench = Bench::new(&model, &[sample()], &Question::default(), &Default::default()).unwrap();
-        let hidden = hidden(&bench);
-        let change = |old: &Tensor<B, 3>| bench.mean(old.clone()).expand(old.shape()) - old.clone();
-        let changes: Vec<_> = hidden.iter().map(change).collect();
-        let estimates = estimates_at(&bench, &changes, &[0.0]).unwrap().unwrap();
-        for [layer, neuron] in [[0, 3], [1, 7], [2, 0]] {
-            let moved = |share: f64| {
-                let replacement = &(hidden[layer].clone() + changes[layer].clone() * share);
-                let mut ablation = NeuronAblation { layer, neuron, replacement };
-                let last = stream(&model, bench.batch.inputs.clone(), &mut ablation).unwrap();
-                mean(&bench.values_after(last, 0).concat())
-            };
-            let slope = (moved(SMALL) - moved(-SMALL)) / (2.0 * SMALL);
-            let (_, estimate) = estimates.iter().find(|(at, _)| *at == [layer, neuron]).unwrap();
-            assert!((estimate - slope).abs() < 2e-3 * slope.abs().max(0.05), "{estimate} {slope}");
-        }
-    }
-
-    #[test]
-    fn the_only_active_neuron_is_found_and_ablated() {
-        let (device, sample) = (Default::default(), sample());
-        let mut model = model();
-        for (layer, block) in model.blocks.iter_mut().enumerate() {
-            let down = &mut block.feed_forward.down;
-            let row = down.weight.val().slice([7..8, 0..20]) * if layer == 1 { 5.0 } else { 0.0 };
-            let silent = |weight: Tensor<B, 2>| weight.zeros_like().slice_assign([7..8, 0..20], row);
-            down.weight = down.weight.clone().map(silent);
-        }
-        let (samples, question) = (std::slice::from_ref(&sample), Question::default());
-        let bench = Bench::new(&model, samples, &question, &device).unwrap();
-        let neurons = most_important(&bench, (samples, &question), 3, &device).unwrap().unwrap();
-        let neurons = with_contexts(&model, neurons, samples, &Unwatched, &device).unwrap().unwrap();
-        assert_eq!((neurons.len(), neurons[0].layer, neurons[0].neuron), (3, 1, 7));
-        assert!(neurons[1..].iter().all(|it| it.estimated == 0.0));
-        // The same ablation by weights: the row is zero, and the bias adds the mean.
-        let activations = floats(hidden(&bench)[1].clone().narrow(2, 7, 1));
-        let mut ablated = model.clone();
-        let down = &mut ablated.blocks[1].feed_forward.down;
-        let row = down.weight.val().slice([7..8, 0..20]).squeeze_dim::<1>(0);
-        let added = row * (activations.iter().sum::<f32>() / activations.len() as f32);
-        down.weight = down.weight.clone().map(|weight| weight.zeros_like());
-        down.bias = down.bias.take().map(|bias| bias.map(|bias| bias + added));
-        let last = stream(&ablated, bench.batch.inputs.clone(), &mut NoHooks).unwrap();
-        let expected = mean(&bench.values_after(last, 0).concat());
-        assert!((neurons[0].ablated - expected).abs() < 1e-5, "{} {expected}", neurons[0].ablated);
-        let largest = activations.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-        let (position, activation) = largest.unwrap();
-        let top = &neurons[0].contexts[0];
-        assert_eq!(top.activation as f32, *activation);
-        assert_eq!(top.tokens, sample.inputs[position.saturating_sub(5)..=position]);
-    }
-
-    #[test]
-    fn contexts_are_distinct_and_within_a_document() {
-        let sample = Sample { documents: Some(vec![0, 0, 1, 1]), ..Sample::of_inputs(vec![3, 1, 3, 1]) };
-        let mut contexts = Vec::new();
-        for (position, activation) in [2.0, 1.0, -3.0, 0.5].into_iter().enumerate() {
-            keep(&mut contexts, &sample, position, activation);
-        }
-        let found: Vec<_> = contexts.iter().map(|it| (&it.tokens[..], it.activation)).collect();
-        assert_eq!(found, [(&[3][..], -3.0), (&[3, 1], 1.0)]);
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@ use super::replaced::replaced_output;
 use crate::analysis::interventions::ResidualWriter;
 use crate::attention::Memory;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput, Stack};
-use crate::model::{Decoder, Inputs, Model, NormPlacement};
+use crate::model::{Decoder, Inputs, Model};
 use crate::{Error, Result};
 
 /// An activation of a decoder that is recorded and can be replaced. Layers and heads count from 0.
@@ -368,8 +368,11 @@ pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<
 pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
         Model::OneLayer(_) => "a one-layer decoder does not have a residual stream",
-        Model::Decoder(model) if model.blocks.iter().any(|block| block.placement == NormPlacement::Post) => {
-            "the residual stream of a post-norm decoder is not a sum of its components' outputs"
+        Model::Decoder(model) if model.blocks.iter().any(|block| !block.placement.adds_outputs()) => {
+            &format!(
+                "with `model.norm` = \"{}\", the residual stream is not a sum of outputs",
+                model.config.norm
+            )
         }
         Model::Decoder(model) => return Ok(model),
     };

@@ -20,14 +20,14 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench::{components, select_positions};
+use super::chance::RandomEffect;
+use super::gain::interval;
+use super::pairs::{Pair, padded};
 use super::pass::{Activations, Interventions, Recorded, Replacements, Site, residual_streams, run};
-use super::question::Question;
 use super::variants::BasePass;
 use super::watch::{ExplanationStage, Unwatched, Watch};
 use crate::Result;
-use crate::analysis::Sample;
 use crate::analysis::view::floats;
-use crate::data::tasks::SequenceTask;
 use crate::model::{Decoder, Inputs};
 
 /// The minimum mean drop of the logit difference. The recovered share of a smaller drop is not meaningful.
@@ -40,134 +40,6 @@ const SPANS_TOGETHER: usize = 4;
 const STREAM_SHARE: usize = 1;
 /// The maximum number of spans that the positions of the residual stream are split into.
 const MAX_SPANS: usize = 64;
-
-/// A clean sequence and a corrupted one of the same length.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pair {
-    /// The model's input, up to the position at which the answers differ.
-    pub clean: Vec<u32>,
-    /// The same input, with the tokens that determine the answer exchanged.
-    pub corrupted: Vec<u32>,
-    /// The model's argmax tokens after the clean and the corrupted sequence; they differ.
-    pub answers: [u32; 2],
-}
-
-/// Two sequences, and the positions at which their answers are compared.
-struct PairCandidate {
-    clean: Vec<u32>,
-    corrupted: Vec<u32>,
-    positions: Range<usize>,
-}
-
-impl Pair {
-    /// Creates pairs from a task's samples and their [corruptions](SequenceTask::corrupt), which are samples of the
-    /// same task. Only pairs whose answers differ are returned.
-    ///
-    /// # Errors
-    /// Same as [`run`].
-    pub fn of_task<B: Backend>(
-        model: &Decoder<B>,
-        task: &dyn SequenceTask,
-        samples: &[Sample],
-        device: &B::Device,
-    ) -> Result<Vec<Self>> {
-        let candidate = |sample: &Sample| {
-            let clean: Vec<u32> = sample.inputs.iter().chain(sample.targets.last()).copied().collect();
-            let mut corrupted = clean.clone();
-            let target = (clean.len() == task.tokens()).then(|| task.corrupt(&mut corrupted))??;
-            let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
-            Some(PairCandidate { clean, corrupted, positions: target..target + 1 })
-        };
-        Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
-    }
-
-    /// Creates pairs from sequences without a rule: the middle token of each sequence is replaced by the next different
-    /// token. Of a sequence with several documents, the longest is the sequence.
-    ///
-    /// # Errors
-    /// Same as [`run`].
-    pub fn by_exchange<B: Backend>(
-        model: &Decoder<B>,
-        samples: &[Sample],
-        device: &B::Device,
-    ) -> Result<Vec<Self>> {
-        let candidate = |sample: &Sample| {
-            let inputs = sample.longest_document();
-            let middle = inputs.len().checked_sub(1)? / 2;
-            let mut others = inputs[middle..].iter().chain(inputs).copied();
-            let other = others.find(|&token| token != inputs[middle])?;
-            let (clean, mut corrupted) = (inputs.to_vec(), inputs.to_vec());
-            corrupted[middle] = other;
-            let positions = middle + 1..clean.len();
-            Some(PairCandidate { clean, corrupted, positions })
-        };
-        Self::from_candidates(model, samples.iter().filter_map(candidate).collect(), device)
-    }
-
-    /// Creates pairs from prompts and their corrupted sequences. Without a token against which the answer is compared,
-    /// this is the model's prediction on the corrupted sequence; a pair with equal answers is left out.
-    pub(super) fn of_answers<B: Backend>(
-        bench: &super::bench::Bench<B>,
-        samples: &[Sample],
-        question: &Question,
-    ) -> Vec<Self> {
-        let Some(pass) = &bench.corrupted else { return Vec::new() };
-        let predicted: Vec<i64> = pass.logits.clone().argmax(2).into_data().iter().collect();
-        let [_, time, _] = pass.logits.dims();
-        let pair = |(row, (sample, corrupted)): (usize, (&Sample, &Vec<u32>))| {
-            let at = sample.inputs.len() - 1;
-            let other = question.against.get(row).copied().unwrap_or(predicted[row * time + at] as u32);
-            let answers = [sample.targets[at], other];
-            let (clean, corrupted) = (sample.inputs.clone(), corrupted.clone());
-            (answers[0] != other).then_some(Self { clean, corrupted, answers })
-        };
-        samples.iter().zip(&question.corrupted).enumerate().filter_map(pair).collect()
-    }
-
-    /// Creates pairs from the candidates for which the model's argmax tokens differ. Each pair ends at the position
-    /// where the exchange changes the logit difference most.
-    fn from_candidates<B: Backend>(
-        model: &Decoder<B>,
-        candidates: Vec<PairCandidate>,
-        device: &B::Device,
-    ) -> Result<Vec<Self>> {
-        if candidates.is_empty() {
-            return Ok(Vec::new());
-        }
-        let logits = |of: fn(&PairCandidate) -> &Vec<u32>| -> Result<Tensor<B, 3>> {
-            let tokens = padded(&candidates.iter().map(of).collect::<Vec<_>>(), device);
-            Ok(run(model, Inputs::tokens(tokens), &[], &Interventions::default())?.logits)
-        };
-        let (clean, corrupted) = (logits(|it| &it.clean)?, logits(|it| &it.corrupted)?);
-        let answers = Tensor::cat(vec![clean.clone().argmax(2), corrupted.clone().argmax(2)], 2); // [batch, time, 2]
-        let drops = floats(clean.gather(2, answers.clone()) - corrupted.gather(2, answers.clone()));
-        let [_, time, _] = answers.dims();
-        let answers: Vec<i64> = answers.into_data().iter().collect();
-        let at = |row: usize, position: usize| 2 * (row * time + position);
-        let drop = |index: usize| drops[index] - drops[index + 1];
-        let pair = |(row, PairCandidate { clean, corrupted, positions }): (usize, PairCandidate)| {
-            let differ = |&position: &usize| answers[at(row, position)] != answers[at(row, position) + 1];
-            let by_drop = |a: &usize, b: &usize| drop(at(row, *a)).total_cmp(&drop(at(row, *b)));
-            let target = positions.filter(differ).max_by(by_drop)?;
-            let [clean, corrupted] = [clean, corrupted].map(|tokens| tokens[..=target].to_vec());
-            let answers = [0, 1].map(|answer| answers[at(row, target) + answer] as u32);
-            Some(Self { clean, corrupted, answers })
-        };
-        Ok(candidates.into_iter().enumerate().filter_map(pair).collect())
-    }
-}
-
-/// Collates sequences into a tensor `[batch, time]`. Shorter sequences are padded at the end, where padding does not
-/// affect earlier positions.
-fn padded<B: Backend>(sequences: &[&Vec<u32>], device: &B::Device) -> Tensor<B, 2, Int> {
-    let time = sequences.iter().map(|tokens| tokens.len()).max().unwrap_or(0);
-    let row = |tokens: &&Vec<u32>| {
-        let ids: Vec<i64> = tokens.iter().map(|&id| i64::from(id)).collect();
-        ids.into_iter().chain(std::iter::repeat(0)).take(time)
-    };
-    let ids: Vec<i64> = sequences.iter().flat_map(row).collect();
-    Tensor::from_data(TensorData::new(ids, [sequences.len(), time]), device)
-}
 
 /// The recovered share of the logit difference when one activation of a corrupted sequence is restored from the clean
 /// one: 0 is none, 1 is all.
@@ -183,6 +55,13 @@ pub struct Patching {
     pub heads: Vec<Vec<f64>>,
     /// The share recovered by each feed-forward layer, patched at all positions.
     pub feed_forward: Vec<f64>,
+    /// The 95 % intervals of the shares of the heads over the pairs, for the mean drop of the logit difference; empty for a
+    /// single pair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub head_intervals: Vec<Vec<[f64; 2]>>,
+    /// The same for the feed-forward layers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feed_forward_intervals: Vec<[f64; 2]>,
     /// The share recovered by the residual stream of `pair` before the first block, then after each,
     /// `[depth][position]`.
     pub stream: Vec<Vec<f64>>,
@@ -230,14 +109,16 @@ impl Patching {
         else {
             return Ok((None, true));
         };
-        let recovered = differences.iter().map(|patched| (mean(patched) - mean(&corrupted)) / drop);
-        let (mut heads, mut feed_forward) = (vec![Vec::new(); model.blocks.len()], Vec::new());
-        for (site, share) in components.iter().zip(recovered) {
-            match *site {
-                Site::Head(layer, _) => heads[layer].push(share),
-                _ => feed_forward.push(share),
-            }
-        }
+        let recovered = differences.iter().map(|patched| {
+            let shares =
+                patched.iter().zip(&corrupted).map(|(patched, corrupted)| (patched - corrupted) / drop);
+            shares.collect::<Vec<_>>()
+        });
+        let recovered: Vec<_> = recovered.collect();
+        let (heads, feed_forward) = by_layer(&components, recovered.iter().map(|shares| Some(mean(shares))));
+        let groups: Vec<usize> = (0..pairs.len()).collect();
+        let (head_intervals, feed_forward_intervals) =
+            by_layer(&components, recovered.iter().map(|shares| interval(shares, &groups)));
         // A typical pair: its drop is at least the mean.
         let typical = drops.iter().position(|&it| it >= drop).unwrap_or(0);
         let pair = pairs[typical].clone();
@@ -246,8 +127,58 @@ impl Patching {
             return Ok((None, true));
         };
         let (pairs, clean, corrupted) = (pairs.len(), mean(&clean), mean(&corrupted));
-        Ok((Some(Self { pairs, clean, corrupted, heads, feed_forward, stream, together, pair }), false))
+        let found = Self {
+            pairs,
+            clean,
+            corrupted,
+            heads,
+            feed_forward,
+            head_intervals,
+            feed_forward_intervals,
+            stream,
+            together,
+            pair,
+        };
+        Ok((Some(found), false))
     }
+}
+
+/// Returns the values of the heads, `[layer][head]`, and of the feed-forward layers; both are empty if there are none.
+fn by_layer<T>(components: &[Site], values: impl Iterator<Item = Option<T>>) -> (Vec<Vec<T>>, Vec<T>) {
+    let (mut heads, mut feed_forward) = (Vec::<Vec<T>>::new(), Vec::new());
+    for (site, value) in components.iter().zip(values) {
+        match (*site, value) {
+            (Site::Head(layer, _), Some(value)) => {
+                heads.resize_with(heads.len().max(layer + 1), Vec::new);
+                heads[layer].push(value);
+            }
+            (_, value) => feed_forward.extend(value),
+        }
+    }
+    (heads, feed_forward)
+}
+
+/// Returns the largest change of the logit difference of a corrupted sequence when the output of one component is restored;
+/// `None` if the stage ends early.
+///
+/// # Errors
+/// Same as [`run`].
+pub(super) fn largest_change<B: Backend>(
+    model: &Decoder<B>,
+    pair: &Pair,
+    device: &B::Device,
+    watch: &dyn Watch,
+) -> Result<Option<RandomEffect>> {
+    let pairs = std::slice::from_ref(pair);
+    let bench = PatchingBench::new(model, pairs, device, watch)?;
+    let restored: Vec<_> = components(model).map(|site| vec![(site, bench.clean.at(site))]).collect();
+    let corrupted = bench.differences(bench.corrupted.at(Site::Logits), 0)[0];
+    let patched = bench.patched(&bench.base()?, (&restored, first_difference(pairs)), (0, restored.len()))?;
+    let change = |differences: &Vec<f64>| (differences[0] - corrupted).abs();
+    Ok(patched.map(|patched| RandomEffect {
+        largest: patched.iter().map(change).fold(0.0, f64::max),
+        tested: restored.len(),
+    }))
 }
 
 /// Returns the position of the first exchanged token in any of the pairs. Before it, activations do not differ.

@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::bench::{Bench, mean};
+use super::chance::RandomEffect;
 use super::estimates::{Gradients, reader_gradients};
 use super::explanation::{Component, Edge, TestedConnections};
+use super::full_values::FullValues;
 use super::pass::{Recorded, Replacements, Site};
 use super::variants::VariantPass;
 use super::watch::ExplanationStage;
@@ -28,6 +30,8 @@ const MAX_EXHAUSTIVE_COMPONENTS: usize = 16;
 const MIN_ESTIMATE: f64 = 0.5;
 /// The maximum number of selected connections, those with the largest estimates.
 const MAX_SELECTED: usize = 128;
+/// The maximum number of selected connections in a model with random weights, of which only the largest effect counts.
+const MAX_RANDOM: usize = 8;
 /// The number of connections that are patched before the stage may end.
 const PATCHED_TOGETHER: usize = 32;
 
@@ -103,24 +107,13 @@ pub(super) fn paths<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
     [self_attention, cross_attention]: [&[Vec<HeadMatrices<B>>]; 2],
-    (full, min_change): (f64, f64),
+    (full_values, min_change): (&FullValues, f64),
 ) -> Result<FoundConnections> {
-    let is_exhaustive = components.len() <= MAX_EXHAUSTIVE_COMPONENTS || bench.model.encoder.is_some();
-    let mut ends: Vec<PathEnd> = components.iter().map(PathEnd::new).collect();
-    if is_exhaustive {
-        ends.truncate(MAX_EXHAUSTIVE_COMPONENTS);
-    }
-    let search = PathSearch {
-        bench,
-        ends: &ends,
-        gradients: if is_exhaustive { None } else { Some(reader_gradients(bench)?) },
-        min_estimate: MIN_ESTIMATE * min_change,
-    };
+    let (ends, is_exhaustive) = ends(bench, components);
+    let search = PathSearch::new(bench, &ends, is_exhaustive, MIN_ESTIMATE * min_change)?;
     let (mut candidates, possible, is_complete) = search.candidates()?;
-    if !is_exhaustive {
-        candidates.sort_by(|a, b| b.estimate.abs().total_cmp(&a.estimate.abs()));
-        candidates.truncate(MAX_SELECTED);
-    }
+    search.select(&mut candidates, MAX_SELECTED);
+    let full = full_values.mean();
     let (values, random) = (search.patched(&candidates)?, self_attention[0][0].random_composition());
     let patched = values.iter().flatten().count();
     let matrices = |end: &PathEnd| match end.site {
@@ -129,8 +122,8 @@ pub(super) fn paths<B: Backend>(
         _ => None,
     };
     let edge =
-        |(PathCandidate { from, to, input, estimate, .. }, value): (&PathCandidate<B>, Option<f64>)| {
-            let ablated = value.filter(|value| (value - full).abs() >= min_change)?;
+        |(PathCandidate { from, to, input, estimate, .. }, values): (&PathCandidate<B>, Option<Vec<f64>>)| {
+            let values = values.filter(|values| (mean(values) - full).abs() >= min_change)?;
             let scored = matrices(from).zip(matrices(to)).zip(*input);
             let composition = scored.map(|((from, to), input)| to.composition(from, input));
             let [from, to] = [from.component, to.component];
@@ -143,7 +136,8 @@ pub(super) fn paths<B: Backend>(
                 composition,
                 random: composition.map(|_| random),
                 estimated: (!is_exhaustive).then_some(*estimate),
-                ablated,
+                ablated: mean(&values),
+                interval: full_values.interval(&values),
             })
         };
     let mut edges: Vec<Edge> = candidates.iter().zip(values).filter_map(edge).collect();
@@ -151,6 +145,35 @@ pub(super) fn paths<B: Backend>(
     edges.sort_by(|a, b| change(b).total_cmp(&change(a)));
     let is_cut = !is_complete || patched < candidates.len();
     Ok(FoundConnections { edges, tested: TestedConnections { possible, patched }, is_cut })
+}
+
+/// Returns the largest change of the `full` quantity when a single connection between components is ablated: of all, or of
+/// a few with the largest estimates.
+///
+/// # Errors
+/// Same as [`run`](super::run).
+pub(super) fn largest_change<B: Backend>(
+    bench: &Bench<B>,
+    components: &[Component],
+    full: f64,
+) -> Result<RandomEffect> {
+    let (ends, is_exhaustive) = ends(bench, components);
+    let search = PathSearch::new(bench, &ends, is_exhaustive, 0.0)?;
+    let (mut candidates, ..) = search.candidates()?;
+    search.select(&mut candidates, MAX_RANDOM);
+    let values = search.patched(&candidates)?;
+    let changes = values.iter().flatten().map(|values| (mean(values) - full).abs());
+    Ok(RandomEffect { largest: changes.fold(0.0, f64::max), tested: values.iter().flatten().count() })
+}
+
+/// Returns the components between which connections are tested, and true if all of these connections are.
+fn ends<'a, B: Backend>(bench: &Bench<B>, components: &'a [Component]) -> (Vec<PathEnd<'a>>, bool) {
+    let is_exhaustive = components.len() <= MAX_EXHAUSTIVE_COMPONENTS || bench.model.encoder.is_some();
+    let mut ends: Vec<PathEnd> = components.iter().map(PathEnd::new).collect();
+    if is_exhaustive {
+        ends.truncate(MAX_EXHAUSTIVE_COMPONENTS);
+    }
+    (ends, is_exhaustive)
 }
 
 /// The search for connections between components.
@@ -163,11 +186,35 @@ struct PathSearch<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> PathSearch<'a, B> {
+    fn new(
+        bench: &'a Bench<'a, B>,
+        ends: &'a [PathEnd<'a>],
+        is_exhaustive: bool,
+        min_estimate: f64,
+    ) -> Result<Self> {
+        let gradients = if is_exhaustive { None } else { Some(reader_gradients(bench)?) };
+        Ok(Self { bench, ends, gradients, min_estimate })
+    }
+
+    /// Keeps the connections with the largest estimates, if there are estimates.
+    fn select(&self, candidates: &mut Vec<PathCandidate<B>>, count: usize) {
+        if self.gradients.is_some() {
+            candidates.sort_by(|a, b| b.estimate.abs().total_cmp(&a.estimate.abs()));
+            candidates.truncate(count);
+        }
+    }
+
     /// Returns the connections that may matter, the number of possible connections, and false if the stage ended before all
     /// senders were ablated.
     fn candidates(&self) -> Result<(Vec<PathCandidate<'a, B>>, usize, bool)> {
-        let readers =
-            |from: &PathEnd| self.ends.iter().copied().filter(|to| from.order() < to.order()).collect();
+        let reads = |to: &PathEnd, from: &PathEnd| {
+            let [to_layer, from_layer] = [to, from].map(|end| end.site.layer(0));
+            // In a parallel block, the feed-forward layer reads the residual stream before the heads.
+            let is_parallel =
+                matches!(to.site, Site::FeedForward(layer) if self.bench.model.blocks[layer].parallel);
+            from.order() < to.order() && !(is_parallel && from_layer == to_layer)
+        };
+        let readers = |from: &PathEnd| self.ends.iter().copied().filter(|to| reads(to, from)).collect();
         let readers: Vec<Vec<PathEnd>> = self.ends.iter().map(readers).collect();
         let possible = readers.iter().flatten().map(|to| to.inputs().len()).sum();
         let (mut found, mut done) = (Vec::new(), 0);
@@ -204,9 +251,8 @@ impl<'a, B: Backend> PathSearch<'a, B> {
                 }
             }
             // More are not patched.
-            if self.gradients.is_some() && found.len() > 2 * MAX_SELECTED {
-                found.sort_by(|a, b| b.estimate.abs().total_cmp(&a.estimate.abs()));
-                found.truncate(MAX_SELECTED);
+            if found.len() > 2 * MAX_SELECTED {
+                self.select(&mut found, MAX_SELECTED);
             }
         }
         Ok((found, possible, true))
@@ -247,8 +293,8 @@ impl<'a, B: Backend> PathSearch<'a, B> {
         found
     }
 
-    /// Returns the mean quantity with each connection ablated; `None` after the stage has ended.
-    fn patched(&self, candidates: &[PathCandidate<B>]) -> Result<Vec<Option<f64>>> {
+    /// Returns the quantity at each target with each connection ablated; `None` after the stage has ended.
+    fn patched(&self, candidates: &[PathCandidate<B>]) -> Result<Vec<Option<Vec<f64>>>> {
         let (base, watch) = (self.bench.full_pass(), self.bench.watch);
         let mut found = Vec::new();
         for part in candidates.chunks(PATCHED_TOGETHER) {
@@ -261,7 +307,7 @@ impl<'a, B: Backend> PathSearch<'a, B> {
                 watch.report(ExplanationStage::Connections, done, 2 * senders);
                 !watch.ends(ExplanationStage::Connections)
             })?;
-            found.extend(values.into_iter().map(|values| values.map(|values| mean(&values))));
+            found.extend(values);
         }
         Ok(found)
     }
@@ -301,6 +347,7 @@ mod tests {
             interval: None,
             without: None,
             without_kind: None,
+            attends: Vec::new(),
         };
         let all = [(0, Some(1)), (0, Some(4)), (0, None), (1, Some(2)), (1, None)].map(component);
         let ends: Vec<PathEnd> = all.iter().map(PathEnd::new).collect();

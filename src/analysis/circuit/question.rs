@@ -152,8 +152,9 @@ impl Question {
             0 => Ok(Vec::new()),
             count if count == prompts.len() => Ok(values.into_iter().flatten().collect()),
             count => Err(Error::Input(format!(
-                "{count} of {} have {what}; give it for all or for none",
-                counted(prompts.len(), "prompt")
+                "{count} of {} {} {what}; give it for all or for none",
+                counted(prompts.len(), "prompt"),
+                if count == 1 { "has" } else { "have" }
             ))),
         };
         let against = prompts.iter().map(|prompt| prompt.against.map(|token| vec![token])).collect();

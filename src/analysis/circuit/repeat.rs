@@ -6,6 +6,7 @@ use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
 use super::bench::{Bench, mean};
+use super::gain::interval;
 use super::kind::HeadKind;
 use super::pass::Site;
 use crate::analysis::view::floats;
@@ -58,6 +59,57 @@ pub struct HeadOfKind {
     pub head: usize,
     /// The attention weight on the targets of the kind, averaged over queries.
     pub weight: f64,
+    /// The number of queries.
+    #[serde(default)]
+    pub queries: usize,
+    /// The 95 % interval of the weight over the sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+}
+
+/// A kind that a repetition reveals: each query from the first one on attends to the token at this distance before it.
+struct RepeatedKind {
+    kind: HeadKind,
+    score: Score,
+    first_query: usize,
+    distance: usize,
+}
+
+impl RepeatedKind {
+    /// Returns the kinds for sequences of `time` tokens, the last ones a copy of `length` tokens without its last one.
+    fn all(time: usize, length: usize) -> [Self; 3] {
+        use HeadKind::{Duplicate, Induction, PreviousToken};
+        let second_copy = time + 1 - length;
+        [
+            (Induction, Score::Induction, second_copy, length - 1),
+            (PreviousToken, Score::Previous, 1, 1),
+            (Duplicate, Score::Duplicate, second_copy, length),
+        ]
+        .map(|(kind, score, first_query, distance)| Self { kind, score, first_query, distance })
+    }
+
+    /// Returns the mean weight of a head in each sequence.
+    fn weights<B: Backend>(&self, bench: &Bench<B>, [layer, head]: [usize; 2]) -> Vec<f64> {
+        let [_, time] = bench.batch.targets.dims();
+        let pattern = floats(bench.full.at(Site::Pattern(layer, head)));
+        let weight = |map: &[f32], query: usize| f64::from(map[query * time + query - self.distance]);
+        let of_sequence =
+            |map: &[f32]| mean(&(self.first_query..time).map(|query| weight(map, query)).collect::<Vec<_>>());
+        pattern.chunks(time * time).map(of_sequence).collect()
+    }
+}
+
+/// Returns the largest weight of any head for each kind, on sequences from [`repeated_sequences`].
+pub(super) fn largest_weights<B: Backend>(bench: &Bench<B>, length: usize) -> Vec<(HeadKind, f64)> {
+    let [_, time] = bench.batch.targets.dims();
+    let blocks = bench.model.blocks.iter().enumerate();
+    let heads = blocks.flat_map(|(layer, block)| (0..block.attention.heads).map(move |head| [layer, head]));
+    let heads: Vec<[usize; 2]> = heads.collect();
+    let largest = |kind: RepeatedKind| {
+        let weights = heads.iter().map(|&head| mean(&kind.weights(bench, head)));
+        (kind.kind, weights.fold(0.0, f64::max))
+    };
+    RepeatedKind::all(time, length).map(largest).to_vec()
 }
 
 /// The results of a model on repeated random tokens.
@@ -87,30 +139,37 @@ impl Repeated {
             mean(&(0..losses.len()).filter(is).map(|index| f64::from(losses[index])).collect::<Vec<_>>())
         };
         let mut heads = Vec::new();
-        let kinds = [
-            (HeadKind::Induction, Score::Induction, time + 1 - length),
-            (HeadKind::PreviousToken, Score::Previous, 1),
-            (HeadKind::Duplicate, Score::Duplicate, time + 1 - length),
-        ];
-        for (kind, score, first_query) in kinds {
+        let tokens = bench.batch.inputs.tokens.to_data();
+        let tokens: Vec<u32> = tokens.iter::<i64>().map(|token| token as u32).collect();
+        let sequences: Vec<Vec<u32>> = tokens.chunks(time).map(<[u32]>::to_vec).collect();
+        let groups: Vec<usize> = (0..sequences.len()).collect();
+        for of_kind in RepeatedKind::all(time, length) {
+            let RepeatedKind { kind, score, first_query, .. } = of_kind;
             // Each of these queries has one target.
-            let uniform: Vec<f64> = (first_query..time).map(|query| 1.0 / (query + 1) as f64).collect();
-            let min_weight = MIN_WEIGHT.max(MIN_UNIFORM_WEIGHTS * mean(&uniform));
+            let uniform = |layer: usize| -> f64 {
+                let window = bench.model.config.window_of(layer).unwrap_or(usize::MAX);
+                mean(&(first_query..time).map(|query| 1.0 / window.min(query + 1) as f64).collect::<Vec<_>>())
+            };
+            let min_weight = |layer: usize| MIN_WEIGHT.max(MIN_UNIFORM_WEIGHTS * uniform(layer));
+            let queries = (time - first_query) * sequences.len();
             let of_layer = |(layer, of_heads): (usize, &Vec<HeadScores>)| {
                 let weights = of_heads.iter().enumerate();
                 let weights = weights.map(|(head, scores)| (head, scores[score].unwrap_or_default()));
-                weights.map(|(head, weight)| HeadOfKind { kind, layer, head, weight }).collect::<Vec<_>>()
+                let head = |(head, weight)| HeadOfKind { kind, layer, head, weight, queries, interval: None };
+                weights.map(head).collect::<Vec<_>>()
             };
             let mut found: Vec<HeadOfKind> = scores.iter().enumerate().flat_map(of_layer).collect();
-            found.retain(|head| head.weight >= min_weight);
+            found.retain(|head| head.weight >= min_weight(head.layer));
             found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-            heads.extend(found.into_iter().take(MAX_HEADS));
+            found.truncate(MAX_HEADS);
+            for it in &mut found {
+                it.interval = interval(&of_kind.weights(bench, [it.layer, it.head]), &groups);
+            }
+            heads.extend(found);
         }
-        let tokens = bench.batch.inputs.tokens.to_data();
-        let tokens: Vec<u32> = tokens.iter::<i64>().map(|token| token as u32).collect();
         Self {
             length,
-            sequences: tokens.chunks(time).map(<[u32]>::to_vec).collect(),
+            sequences,
             first_copy: of(&|index| index % time + length < time),
             second_copy: of(&is_second),
             heads,

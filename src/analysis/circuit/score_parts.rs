@@ -10,6 +10,8 @@
 //! where `q_a` is what part `a` contributes to the query, and `k_b` what part `b` contributes to the key (QK attribution;
 //! the bilinear form is that of Elhage et al., 2021). The numbers are computed in double precision.
 
+use std::ops::Range;
+
 use burn::tensor::{Tensor, backend::Backend};
 use serde::Serialize;
 
@@ -20,7 +22,6 @@ use crate::analysis::view::floats;
 use crate::attention::MultiHeadAttention;
 use crate::model::Decoder;
 use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition};
-use crate::position::{contributions, document_contributions};
 
 /// The name of the part that holds all biases.
 const BIASES: &str = "biases";
@@ -36,8 +37,11 @@ pub struct ScoreParts {
     pub query: usize,
     /// The position of the key.
     pub key: usize,
-    /// The scaled score with the position bias, before the mask and the softmax.
+    /// The scaled score with the position bias and the softcap, before the mask and the softmax.
     pub score: f64,
+    /// The score before the softcap, the sum of the parts; absent without a softcap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unbounded_score: Option<f64>,
     /// The attention weight.
     pub weight: f64,
     /// The bias that a position scheme such as ALiBi adds to the score.
@@ -61,33 +65,36 @@ impl ScoreParts {
         documents: Option<&[Vec<u32>]>,
     ) -> Result<Self> {
         let [_, time, _] = pass.at(Site::Embedding).dims();
-        let (added, scores) = match documents {
-            None => contributions(model.position.as_ref(), 0, time)?,
-            Some(documents) => document_contributions(model.position.as_ref(), documents)?,
-        };
+        let positions = model.positions(documents, 0, time)?;
+        let (added, scores) = (positions.added, &positions.scores[layer]);
         let reader = Reader::new(&model.blocks[layer].attention, head);
         let norm = &model.blocks[layer].attention_norm;
         let [queries, keys] = [(query, 0), (key, 1)].map(|(position, side)| -> Parts {
             let parts = stream_parts(model, pass, (layer, position), added.as_ref());
             let projected = reader.project(frozen(norm, parts), side);
-            let rotated = |vector| rotated(vector, &scores, position);
+            let rotated = |vector| rotated(vector, scores, position);
             projected.into_iter().map(|(name, vector)| (name, rotated(vector))).collect()
         });
-        let root = (reader.width as f64).sqrt();
-        let pair = |query: &[f64], key: &[f64]| query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() / root;
+        let scale =
+            reader.attention.scores.scale.unwrap_or_else(|| (reader.attention.d_head as f64).powf(-0.5));
+        let pair =
+            |query: &[f64], key: &[f64]| query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * scale;
         let pairs: Vec<Vec<f64>> =
             queries.iter().map(|(_, query)| keys.iter().map(|(_, key)| pair(query, key)).collect()).collect();
-        let position_bias = match &scores {
+        let position_bias = match scores {
             // The columns are the distances from `1 - time` to `time - 1`.
             ScorePosition::Bias(bias) => at(bias.clone().unsqueeze(), head, query + time - 1 - key),
             ScorePosition::None | ScorePosition::Rotation { .. } => 0.0,
         };
+        let sum = pairs.iter().flatten().sum::<f64>() + position_bias;
+        let softcap = reader.attention.scores.softcap;
         Ok(Self {
             layer,
             head,
             query,
             key,
-            score: pairs.iter().flatten().sum::<f64>() + position_bias,
+            score: softcap.map_or(sum, |cap| cap * (sum / cap).tanh()),
+            unbounded_score: softcap.map(|_| sum),
             weight: at(pass.at(Site::Pattern(layer, head)), query, key),
             position_bias,
             parts: queries.into_iter().map(|(name, _)| name).collect(),
@@ -195,7 +202,7 @@ fn frozen<B: Backend>(norm: &Norm<B>, mut parts: Parts) -> Parts {
     let whole = sum(&parts);
     let square = whole.iter().map(|value| value * value).sum::<f64>() / whole.len() as f64;
     let divisor = (square + norm.epsilon).sqrt();
-    let gain = numbers(norm.gamma.val());
+    let gain = numbers(norm.gain());
     for (_, part) in &mut parts {
         part.iter_mut().zip(&gain).for_each(|(value, gain)| *value *= gain / divisor);
     }
@@ -208,11 +215,12 @@ fn frozen<B: Backend>(norm: &Norm<B>, mut parts: Parts) -> Parts {
 /// The query and the key projection of a head.
 struct Reader<'a, B: Backend> {
     attention: &'a MultiHeadAttention<B>,
-    /// The matrices of the query and the key, `[d_model, d_head]` in row-major order, and their biases.
+    /// The matrices of the query and the key in row-major order, `[d_model, d_head]`, or `[d_model, heads * d_head]` if a norm
+    /// covers all heads, and their biases.
     matrices: [Vec<f64>; 2],
     biases: Option<[Vec<f64>; 2]>,
-    /// The width of the head.
-    width: usize,
+    /// The columns of the head in the products with these matrices.
+    columns: [Range<usize>; 2],
 }
 
 impl<'a, B: Backend> Reader<'a, B> {
@@ -220,13 +228,19 @@ impl<'a, B: Backend> Reader<'a, B> {
         let width = attention.d_head;
         let options = attention.options(Mask::none(), ScorePosition::None);
         let shared = head * attention.key_value_heads / attention.heads;
+        let of_head = [head, shared].map(|head| head * width..(head + 1) * width);
+        let (is_wide, own) = (attention.normalises_all_heads(), of_head.clone());
+        let columns = if is_wide { of_head } else { [0..width, 0..width] };
         let of_head = |packed: Tensor<B, 3>| {
             let [query, key, _] = Projections::Packed(packed).split(&options);
-            [(query, head), (key, shared)].map(|(part, head)| numbers(part.narrow(2, head * width, width)))
+            let [of_query, of_key] = own.clone();
+            [(query, of_query), (key, of_key)].map(|(part, columns)| {
+                numbers(if is_wide { part } else { part.narrow(2, columns.start, columns.len()) })
+            })
         };
         let matrices = of_head(attention.qkv.weight.val().unsqueeze());
         let biases = attention.qkv.bias.as_ref().map(|bias| of_head(bias.val().unsqueeze()));
-        Self { attention, matrices, biases, width }
+        Self { attention, matrices, biases, columns }
     }
 
     /// Projects parts to queries (side 0) or keys (side 1), before positions. The divisor of a norm of queries and keys is
@@ -234,8 +248,9 @@ impl<'a, B: Backend> Reader<'a, B> {
     fn project(&self, parts: Parts, side: usize) -> Parts {
         let matrix = &self.matrices[side];
         let product = |part: &[f64]| {
-            let mut product = vec![0.0; self.width];
-            for (value, row) in part.iter().zip(matrix.chunks(self.width)) {
+            let width = matrix.len() / part.len();
+            let mut product = vec![0.0; width];
+            for (value, row) in part.iter().zip(matrix.chunks(width)) {
                 product.iter_mut().zip(row).for_each(|(sum, weight)| *sum += value * weight);
             }
             product
@@ -244,10 +259,11 @@ impl<'a, B: Backend> Reader<'a, B> {
         if let Some(biases) = &self.biases {
             add(&mut projected, BIASES, &biases[side]);
         }
-        match [&self.attention.query_norm, &self.attention.key_norm][side] {
-            Some(norm) => frozen(norm, projected),
-            None => projected,
+        if let Some(norm) = [&self.attention.query_norm, &self.attention.key_norm][side] {
+            projected = frozen(norm, projected);
         }
+        let of_head = |(name, part): (String, Vec<f64>)| (name, part[self.columns[side].clone()].to_vec());
+        projected.into_iter().map(of_head).collect()
     }
 }
 
@@ -275,7 +291,7 @@ mod tests {
     use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::hooks::Patch;
     use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
-    use crate::model::{Inputs, ModelConfig, Sizes};
+    use crate::model::{Inputs, ModelConfig, QkNormScope, Sizes};
     use crate::position::PositionScheme;
 
     #[test]
@@ -285,7 +301,14 @@ mod tests {
         let configs = PositionScheme::ALL.into_iter().flat_map(|position| {
             let grouped = ModelConfig { key_value_heads: 2, norm_kind, qk_norm: true, ..plain.clone() };
             let normed = ModelConfig { embedding_norm: true, bias: false, ..plain.clone() };
-            [plain.clone(), grouped, normed].map(|config| ModelConfig { position, ..config })
+            let bounded = ModelConfig {
+                attention_scale: Some(0.4),
+                attention_softcap: Some(2.0),
+                qk_norm: true,
+                qk_norm_scope: QkNormScope::AllHeads,
+                ..plain.clone()
+            };
+            [plain.clone(), grouped, normed, bounded].map(|config| ModelConfig { position, ..config })
         });
         for config in configs {
             let sizes = Sizes { vocab: 13, context: 7, source_context: None };
@@ -312,11 +335,11 @@ mod tests {
                     found.parts.len(),
                     1 + usize::from(has_added) + layer * 5 + usize::from(has_biases)
                 );
+                let sum = found.unbounded_score.unwrap_or(found.score);
                 let by_query: f64 = found.by_query().iter().sum();
                 let by_key: f64 = found.by_key().iter().sum();
                 assert!(
-                    (by_query - by_key).abs() < 1e-9
-                        && (by_query + found.position_bias - found.score).abs() < 1e-9
+                    (by_query - by_key).abs() < 1e-9 && (by_query + found.position_bias - sum).abs() < 1e-9
                 );
             }
         }

@@ -91,7 +91,7 @@ impl<B: Backend> Bench<'_, B> {
     /// the largest estimate is ablated.
     pub fn largest_change(&self, full: f64) -> Result<f64> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
-        let candidates = match all.len() <= MAX_SINGLE_ABLATIONS {
+        let candidates = match all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
             true => all,
             false => {
                 let estimates = rough_estimates(self)?.into_iter();

@@ -1,6 +1,6 @@
 //! An explanation as sentences.
 
-use super::explanation::{CircuitGain, Component, Cut, Edge, Explanation, TestedConnections};
+use super::explanation::{AttendedToken, CircuitGain, Component, Cut, Edge, Explanation, TestedConnections};
 use super::kind::HeadKind;
 use super::patching::Patching;
 use super::question::Quantity;
@@ -8,14 +8,19 @@ use super::repeat::{HeadOfKind, Repeated};
 use super::watch::ExplanationStage;
 use super::weights::HeadInput;
 use crate::analysis::{HeadScores, Score};
+use crate::data::Vocabulary;
 use crate::numbers::{counted, fixed, signed, thousands};
 
 /// The minimum share of the gain by which the ablation of a harmful component improves the model.
 const MIN_HARM: f64 = 0.01;
 
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
-/// into a component follow it.
-pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -> Vec<String> {
+/// into a component follow it. Tokens are named if the vocabulary is known.
+pub(super) fn sentences(
+    explanation: &Explanation,
+    scores: &[Vec<HeadScores>],
+    vocabulary: Option<&Vocabulary>,
+) -> Vec<String> {
     let mut sentences = explanation.repeated.as_ref().map(describe_repeated).unwrap_or_default();
     if let Some(reason) = &explanation.gain.no_circuit {
         let is_cut =
@@ -40,6 +45,7 @@ pub(super) fn sentences(explanation: &Explanation, scores: &[Vec<HeadScores>]) -
     sentences.extend(describe_tested(explanation));
     for component in &explanation.components {
         sentences.push(describe_component(explanation, component, scores));
+        sentences.extend(describe_attended(&explanation.basis.inputs, component, vocabulary));
         let at = (component.layer, component.head, component.cross);
         let into = |edge: &&Edge| (edge.to.0, edge.to.1, edge.to_cross) == at;
         sentences
@@ -69,6 +75,13 @@ fn rounded(value: f64) -> String {
 
 fn percent(share: f64) -> String {
     format!("{} %", fixed(share * 100.0, 0))
+}
+
+/// Formats the 95 % interval of a change, or nothing if it is unknown.
+fn interval_of_change(interval: Option<[f64; 2]>) -> String {
+    let signed = |change: f64| signed(change, 2).replace('-', "−");
+    let text = interval.map(|interval| interval.map(signed));
+    text.map_or(String::new(), |[low, high]| format!(" (95 % interval of the change: {low} to {high})"))
 }
 
 /// Formats the effect of an ablation, as "raises the loss from 1.20 to 1.94".
@@ -104,12 +117,16 @@ fn describe_selection(Explanation { basis, gain, repeated, .. }: &Explanation) -
 }
 
 fn describe_circuit(explanation: &Explanation) -> String {
-    let Explanation { components, gain, .. } = explanation;
+    let Explanation { components, gain, basis, .. } = explanation;
+    let sequences = match basis.sequences {
+        1 => String::new(),
+        count => format!(" of {}", counted(count, "sequence")),
+    };
     let heads = components.iter().filter(|component| component.head.is_some()).count();
     let unconfirmed = explanation.circuit_components() - components.len();
     format!(
-        "{} of {} ({}, {}{}) recover {} of the gain over {}: {} {} with all others {}, {} for the full model, {} for the \
-         baseline; with these ablated, the others recover {}.",
+        "{} of {} ({}, {}{}) recover {} of the gain over {} on {}{sequences}: {} {} with all others {}, {} for the full \
+         model, {} for the baseline; with these ablated, the others recover {}.",
         explanation.circuit_components(),
         counted(explanation.model_components(), "component"),
         counted(heads, "head"),
@@ -117,6 +134,7 @@ fn describe_circuit(explanation: &Explanation) -> String {
         if unconfirmed == 0 { String::new() } else { format!(", {unconfirmed} not ablated alone") },
         percent(gain.faithfulness),
         gain.baseline_of.name(),
+        counted(basis.targets, "target"),
         gain.quantity.name(),
         rounded(gain.circuit),
         gain.ablation.participle(),
@@ -164,11 +182,23 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &R
     for kind in [HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Duplicate] {
         let of_kind = heads.iter().filter(|head| head.kind == kind);
         let named: Vec<String> = of_kind
-            .map(|HeadOfKind { layer, head, weight, .. }| format!("{layer}.{head} ({})", fixed(*weight, 2)))
+            .clone()
+            .map(|HeadOfKind { layer, head, weight, interval, .. }| {
+                let interval = interval.map(|interval| interval.map(rounded));
+                let interval = interval.map(|[low, high]| format!(", {low} to {high}")).unwrap_or_default();
+                format!("{layer}.{head} ({}{interval})", fixed(*weight, 2))
+            })
             .collect();
-        let list = if named.is_empty() { "none".to_string() } else { named.join(", ") };
         let kind = kind.name().replace('_', "-");
-        sentences.push(format!("Heads of the kind {kind}, with their attention weight: {list}."));
+        sentences.push(match of_kind.clone().next() {
+            None => format!("Heads of the kind {kind}: none."),
+            Some(HeadOfKind { queries, .. }) => format!(
+                "Heads of the kind {kind}, with their attention weight on average over {} queries and its 95 % interval over the \
+                 sequences: {}.",
+                thousands(*queries as f64),
+                named.join(", ")
+            ),
+        });
     }
     sentences
 }
@@ -178,12 +208,7 @@ fn describe_effect(
     Component { ablated, interval, without, without_kind, .. }: &Component,
     gain: &CircuitGain,
 ) -> String {
-    let mut effect = effect(gain.quantity, gain.model, *ablated);
-    if let Some([low, high]) =
-        interval.map(|interval| interval.map(|change| signed(change, 2).replace('-', "−")))
-    {
-        effect += &format!(" (95 % interval of the change: {low} to {high})");
-    }
+    let mut effect = effect(gain.quantity, gain.model, *ablated) + &interval_of_change(*interval);
     // A change may be due to chance, or negligible.
     let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
     let is_large = (ablated - gain.model).abs() >= MIN_HARM * (gain.model - gain.baseline).abs();
@@ -251,6 +276,27 @@ fn describe_component(
     format!("Layer {head} {behaviour}; {verb} it {effect}")
 }
 
+/// Names the tokens that a head attends to at the target of a prompt.
+fn describe_attended(
+    inputs: &[u32],
+    Component { layer, head, attends, .. }: &Component,
+    vocabulary: Option<&Vocabulary>,
+) -> Option<String> {
+    let name = |position: usize| match vocabulary {
+        Some(vocabulary) => format!("`{}`", vocabulary.token(inputs[position])),
+        None => format!("token {}", inputs[position]),
+    };
+    let weight = |it: &AttendedToken| {
+        format!("{} (position {}, weight {})", name(it.position), it.position, fixed(it.weight, 2))
+    };
+    let (last, tokens) = (inputs.len() - 1, attends.iter().map(weight).collect::<Vec<_>>());
+    let head = after_layer([*layer, (*head)?], false);
+    (!tokens.is_empty()).then(|| {
+        let from = name(last);
+        format!("Layer {head} attends from {from} (position {last}) to {}.", tokens.join(" and "))
+    })
+}
+
 /// Formats the name of a head without its first word, "layer": "1 head 0" or "1 cross-attention head 0".
 fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
     let kind = if cross { "cross-attention " } else { "" };
@@ -281,10 +327,11 @@ fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
         (None, _) => String::new(),
     };
     format!(
-        "{}{} reads the output of {from}{through}; ablating this path {}.",
+        "{}{} reads the output of {from}{through}; ablating this path {}{}.",
         to[..1].to_uppercase(),
         &to[1..],
         effect(gain.quantity, gain.model, edge.ablated),
+        interval_of_change(edge.interval),
     )
 }
 
@@ -294,15 +341,21 @@ fn describe_patching(patching: &Patching) -> Option<String> {
     });
     let layers = patching.feed_forward.iter().enumerate();
     let all = heads.chain(layers.map(|(layer, share)| ("the feed-forward layer".to_string(), layer, share)));
-    let (component, layer, share) = all.max_by(|a, b| a.2.total_cmp(b.2))?;
+    let of_heads = patching.head_intervals.iter().flatten();
+    let intervals: Vec<&[f64; 2]> = of_heads.chain(&patching.feed_forward_intervals).collect();
+    let (at, (component, layer, share)) = all.enumerate().max_by(|a, b| a.1.2.total_cmp(b.1.2))?;
+    let interval = intervals.get(at).map(|[low, high]| {
+        format!(" (95 % interval over the pairs: {} to {})", percent(*low), percent(*high))
+    });
     let changes = if patching.corrupted < patching.clean { "lowers" } else { "raises" };
     Some(format!(
         "Exchanging the tokens that determine the answer {changes} the logit difference from {} to {} ({}); \
-         restoring {component} of layer {layer} recovers {:.0} % of the change.",
+         restoring {component} of layer {layer} recovers {} of the change{}.",
         rounded(patching.clean),
         rounded(patching.corrupted),
         counted(patching.pairs, "pair"),
-        share * 100.0
+        percent(*share),
+        interval.unwrap_or_default()
     ))
 }
 

@@ -182,7 +182,7 @@ impl<B: Backend> HeadMatrices<B> {
 /// folded in as well.
 fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let Some(norm) = norm else { return weight };
-    centred(norm.kind, weight * norm.gamma.val().unsqueeze_dim(1), 0)
+    centred(norm.kind, weight * norm.gain().unsqueeze_dim(1), 0)
 }
 
 /// Applies the mean subtraction of a layer norm to `x`; returns `x` for other norms.
@@ -209,7 +209,7 @@ pub fn to_embedding<B: Backend>(model: &Decoder<B>) -> Tensor<B, 2> {
     let mut rows = rows.clone() - rows.mean_dim(0);
     if let Some(norm) = &model.norm {
         // As by `folded`, but without operations on the transpose, which are slow for a large vocabulary.
-        rows = centred(norm.kind, rows * norm.gamma.val().unsqueeze_dim(0), 1);
+        rows = centred(norm.kind, rows * norm.gain().unsqueeze_dim(0), 1);
     }
     rows.transpose().matmul(model.embedding.token.weight.val()) * model.embedding.scale
 }

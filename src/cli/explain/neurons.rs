@@ -16,23 +16,28 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
     let NeuronAnalysis { neurons, neuron_contexts } = &explanation.neurons;
     let (Some(source), false) = (neuron_contexts, neurons.is_empty()) else { return };
     let gain = &explanation.gain;
+    let has_intervals = neurons.iter().any(|it| it.interval.is_some());
     let place = match source {
         ContextSource::ValidationSet => "in the validation set",
         ContextSource::StoredSequences => "in the stored validation sequences",
         ContextSource::Input => "in the explained input, as the model has no validation set",
     };
     say(&format!(
-        "Neurons (layer.mlp.neuron) with the largest effects, of twice as many that gradients rank first: the change of the {} when each is {}, and the tokens at the end of which it is most active {place}, with its activation:",
+        "Neurons (layer.mlp.neuron) with the largest effects, of twice as many that gradients rank first: the change of the {} when each is {}{}, and the tokens at the end of which it is most active {place}, with its activation:",
         gain.quantity.name(),
         gain.ablation.participle(),
+        if has_intervals { ", with its 95 % interval" } else { "" },
     ));
     let names: Vec<String> = neurons.iter().map(|it| format!("{}.mlp.{}", it.layer, it.neuron)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
-    for (name, Neuron { ablated, contexts, .. }) in names.iter().zip(neurons) {
+    let number = |change: f64| signed(change, 4).replace('-', "−");
+    for (name, Neuron { ablated, interval, contexts, .. }) in names.iter().zip(neurons) {
         let shown = contexts.iter().take(MAX_SHOWN).map(|context| shown(context, vocabulary));
         let contexts: Vec<String> = shown.collect();
-        let change = signed(ablated - gain.model, 4).replace('-', "−");
-        say(&format!("  {name:<width$}  {change}  {}", contexts.join("  ")));
+        let interval = interval.map(|interval| interval.map(number));
+        let interval = interval.map(|[low, high]| format!(" ({low} to {high})")).unwrap_or_default();
+        let change = number(ablated - gain.model);
+        say(&format!("  {name:<width$}  {change}{interval}  {}", contexts.join("  ")));
     }
 }
 

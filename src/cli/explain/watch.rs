@@ -92,6 +92,6 @@ fn unit(stage: ExplanationStage) -> &'static str {
         ExplanationStage::TunedLens => "parts of the tuned lens",
         ExplanationStage::Patching => "activations patched",
         ExplanationStage::Neurons => "neurons ablated",
-        ExplanationStage::RandomWeights => "components with random weights",
+        ExplanationStage::RandomWeights => "parts of the search with random weights",
     }
 }

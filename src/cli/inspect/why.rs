@@ -97,13 +97,14 @@ pub fn print(found: &ScoreParts, sample: &Sample, vocabulary: &Vocabulary, is_js
     let token =
         |position: usize| format!("`{}` at position {position}", vocabulary.token(sample.inputs[position]));
     say(&format!(
-        "Head {}.{} attends from {} to {} with weight {:.3}; its score is {:.3}.",
+        "Head {}.{} attends from {} to {} with weight {:.3}; its score is {:.3}{}.",
         found.layer,
         found.head,
         token(found.query),
         token(found.key),
         found.weight,
-        found.score
+        found.score,
+        found.unbounded_score.map_or_else(String::new, |score| format!(" ({score:.3} before the softcap)"))
     ));
     if found.position_bias != 0.0 {
         say(&format!("The position bias adds {:+.3}.", found.position_bias));

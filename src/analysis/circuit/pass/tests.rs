@@ -204,6 +204,6 @@ fn models_without_additive_residual_stream_are_rejected() {
     };
     let of = |architecture| ModelConfig { architecture, ..ModelConfig::default() };
     assert!(rejection(of(OneLayer)).starts_with("a one-layer decoder"));
-    let post = ModelConfig { norm: NormPlacement::Post, ..ModelConfig::default() };
-    assert!(rejection(post).starts_with("the residual stream of a post-norm decoder"));
+    let post = ModelConfig { norm: crate::model::NormPlacement::Post, ..ModelConfig::default() };
+    assert!(rejection(post).starts_with("with `model.norm` = \"post\", the residual stream is not a sum"));
 }

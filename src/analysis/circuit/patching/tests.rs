@@ -1,7 +1,9 @@
 //! Tests activation patching of models with random weights.
 
 use super::*;
+use crate::analysis::Sample;
 use crate::analysis::circuit::explainable;
+use crate::analysis::circuit::pairs::PairCandidate;
 use crate::analysis::circuit::testing::noisy_model;
 use crate::model::{Model, ModelConfig, Sizes};
 use burn_ndarray::NdArray;

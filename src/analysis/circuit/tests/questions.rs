@@ -48,6 +48,19 @@ fn a_preference_is_explained_by_resampling() {
     }
     let patching = found.views.patching.as_ref().unwrap();
     assert_eq!(patching.pairs, 2);
+    for (heads, intervals) in patching.heads.iter().zip(&patching.head_intervals) {
+        let holds = |(share, [low, high]): (&f64, &[f64; 2])| low <= share && share <= high;
+        assert!(heads.len() == intervals.len() && heads.iter().zip(intervals).all(holds), "{patching:?}");
+    }
+    assert!(!found.edges.is_empty());
+    for edge in &found.edges {
+        let ([low, high], change) = (edge.interval.unwrap(), edge.ablated - gain.model);
+        assert!(low <= change && change <= high, "{edge:?}");
+    }
+    assert!(
+        found.components.iter().all(|it| it.attends.is_empty()),
+        "several prompts have several last tokens"
+    );
     assert!(found.sentences.iter().any(|it| it.contains("lowers the logit difference from")));
 }
 
@@ -73,6 +86,14 @@ fn a_log_probability_is_explained_by_mean_ablation() {
     assert!(heads(&found).contains(&(1, Some(0))), "{:?}", found.sentences);
     assert!((found.gain.model + found.views.lens.loss[2]).abs() < 1e-5);
     assert!(found.components.iter().all(|it| it.interval.is_none()), "a single prompt has no interval");
+    // The induction head attends to the token after the first occurrence of the last one.
+    let head = found.components.iter().find(|it| (it.layer, it.head) == (1, Some(0))).unwrap();
+    let [AttendedToken { position, weight }, ..] = head.attends[..] else { panic!("{head:?}") };
+    assert!(position == 2 && weight > 0.5, "{head:?}");
+    let sentence = format!(
+        "Layer 1 head 0 attends from token 0 (position 7) to token 1 (position 2, weight {weight:.2})"
+    );
+    assert!(found.sentences.iter().any(|it| it.starts_with(&sentence)), "{sentence}: {:?}", found.sentences);
 }
 
 #[test]
@@ -95,7 +116,11 @@ fn answers_of_untrained_weights_are_not_explained() {
             [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6, 2], None)]
         {
             let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None };
-            let found = asked(model.clone(), &[prompt]);
+            let found = asked(model.clone(), std::slice::from_ref(&prompt));
+            assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
+            // A user may name the token that the model predicts.
+            let answer = found.basis.next.last().copied();
+            let found = asked(model.clone(), &[QuestionPrompt { answer, ..prompt }]);
             assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
         }
     }
@@ -105,7 +130,7 @@ fn answers_of_untrained_weights_are_not_explained() {
 fn prompts_without_a_contrast_are_refused() {
     let [with, without] = [prompt(&[], Some(3)), prompt(&[], None)];
     let error = Question::of_prompts(&induction(), &[with, without], &Default::default()).unwrap_err();
-    assert_eq!(error.to_string(), "1 of 2 prompts have a token to compare with; give it for all or for none");
+    assert_eq!(error.to_string(), "1 of 2 prompts has a token to compare with; give it for all or for none");
     // Mean ablation over equal tokens changes nothing.
     let prompt = QuestionPrompt { tokens: vec![6, 6], answer: Some(1), against: None, corrupted: None };
     let error = Question::of_prompts(&induction(), &[prompt], &Default::default()).unwrap_err();
@@ -129,6 +154,29 @@ fn repeated_tokens_reveal_the_induction_head() {
     assert!(repeated.second_copy < repeated.first_copy - 1.0, "{repeated:?}");
     let of = |kind| repeated.heads.iter().find(|head| head.kind == kind).map(|head| (head.layer, head.head));
     assert_eq!((of(HeadKind::Induction), of(HeadKind::PreviousToken)), (Some((1, 0)), Some((0, 1))));
+    for head in &repeated.heads {
+        let [low, high] = head.interval.unwrap();
+        assert!(low <= head.weight + 1e-9 && head.weight <= high + 1e-9, "{head:?}");
+        assert_eq!(head.queries, 8 * if head.kind == HeadKind::PreviousToken { 8 } else { 4 });
+        assert!(
+            ((low + high) / 2.0 - head.weight).abs() < 1e-6,
+            "the mean of the sequences is the score: {head:?}"
+        );
+    }
+    let (question, device) = (Question::default(), Default::default());
+    let found = found
+        .with_random_effects(&randomly_initialised(1), (&samples, &question), &Unwatched, &device)
+        .unwrap();
+    let random = found.random_effects.as_ref().unwrap();
+    assert_eq!((random.components, random.targets), (6, 8 * 4));
+    let (connections, kinds) = (random.connections.unwrap(), &random.kinds);
+    assert!(connections.tested > 0 && connections.largest < 0.5, "{connections:?}");
+    assert!(kinds.len() == 3 && kinds.iter().all(|(_, weight)| (0.0..0.5).contains(weight)), "{kinds:?}");
+    let last = found.sentences.last().unwrap();
+    assert!(
+        last.starts_with("With random weights, the largest attention weights of heads are: induction 0."),
+        "{last}"
+    );
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
 }
 

@@ -1,0 +1,39 @@
+//! What chance gives: the effects in a model with random weights, as plain data.
+
+use serde::{Deserialize, Serialize};
+
+use super::kind::HeadKind;
+
+/// The effects in a model of the same architecture with random weights, on the same targets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RandomEffects {
+    /// The largest change of the quantity, up or down, when a single component is ablated. Of many components, the one with
+    /// the largest estimate is ablated.
+    pub largest: f64,
+    /// The number of components.
+    pub components: usize,
+    /// The number of targets.
+    pub targets: usize,
+    /// The connections between the components of the circuit; `None` if the circuit has no connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<RandomEffect>,
+    /// The neurons; `None` if no neurons are reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neurons: Option<RandomEffect>,
+    /// The logit difference of one pair of clean and corrupted sequences, in logits, when a component is restored; `None`
+    /// without pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patching: Option<RandomEffect>,
+    /// The largest attention weight of any head for each kind that a repetition reveals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<(HeadKind, f64)>,
+}
+
+/// The largest effect of several that were tested.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RandomEffect {
+    /// The largest change, up or down.
+    pub largest: f64,
+    /// The number of ablated connections or neurons, or of restored components. Of many, those with the largest estimates.
+    pub tested: usize,
+}
