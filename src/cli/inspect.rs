@@ -64,7 +64,7 @@ pub struct Args {
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
     /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_title", "colors", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
+        conflicts_with_all = ["out", "head", "format", "no_title", "scale", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
     why: Option<why::Asked>,
 }
 
@@ -163,8 +163,8 @@ pub fn run(args: Args) -> Result<()> {
     let initial = sample.clone();
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.heads.chance = chance(slice::from_ref(&initial));
-    page.heads.colors = args.content.colors.unwrap_or_default();
+    page.heads.chance = chance(slice::from_ref(&initial), &config.model);
+    page.heads.colors = args.content.color_scale.unwrap_or_default();
     page.model = Some(match options.is_empty() {
         false => {
             let options = options.join(" ");
@@ -189,7 +189,7 @@ impl Args {
             ("--head", self.head.is_some()),
             ("--format", self.format.is_some()),
             ("--no-title", self.content.no_title),
-            ("--colors", self.content.colors.is_some()),
+            ("--color-scale", self.content.color_scale.is_some()),
         ];
         match options.iter().find(|(_, is_given)| *is_given && !is_drawn) {
             Some((option, _)) => Err(Error::Input(format!(

@@ -19,9 +19,9 @@ pub struct ContentArgs {
     /// Draws the pictures without title and note, for a document with captions.
     #[arg(long)]
     pub no_title: bool,
-    /// The colours of attention weights. [default: linear]
+    /// The colour scale of attention weights. [default: linear]
     #[arg(long, value_parser = weight_colors())]
-    pub colors: Option<WeightColors>,
+    pub color_scale: Option<WeightColors>,
 }
 
 impl ContentArgs {
@@ -34,7 +34,7 @@ impl ContentArgs {
     }
 }
 
-/// Parses the colours of attention weights.
+/// Parses the colour scale of attention weights.
 fn weight_colors() -> impl TypedValueParser<Value = WeightColors> {
     one_of([
         ("linear", "Proportional to the weight", WeightColors::Linear),

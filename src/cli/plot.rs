@@ -23,7 +23,7 @@ pub struct Args {
     format: PictureFormat,
     /// The resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
-    scale: Option<u32>,
+    resolution: Option<u32>,
     /// The width of a PDF in points, such as LaTeX's \columnwidth; text shrinks with it. [default: 486]
     #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(72..=2_000))]
     width: Option<u32>,
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
     let OpenedRun { folder, device, .. } = args.run.open(&[])?;
     args.out.iter().try_for_each(|out| check_output(out, "plot"))?;
     let for_others = [
-        ("--scale", args.scale.is_some(), PictureFormat::Png),
+        ("--resolution", args.resolution.is_some(), PictureFormat::Png),
         ("--width", args.width.is_some(), PictureFormat::Pdf),
     ];
     for (option, is_given, format) in for_others {
@@ -56,10 +56,10 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     let default = Style::default();
-    let (scale, width) = (args.scale.unwrap_or(default.scale), args.width.unwrap_or(default.width));
+    let (scale, width) = (args.resolution.unwrap_or(default.scale), args.width.unwrap_or(default.width));
     let style = Style { format: args.format, scale, width };
     let mut run = run_data(&folder, &device)?;
-    run.page.heads.colors = args.content.colors.unwrap_or_default();
+    run.page.heads.colors = args.content.color_scale.unwrap_or_default();
     let pictures = args.content.titled(run.pictures());
     let pictures = match &args.out {
         None => save_all(&pictures, &folder.plots(), &style)?,

@@ -29,20 +29,19 @@ pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<
 
 fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     // The last layer is on top: the residual stream flows upwards.
-    let depth = |(depth, loss): (usize, &f64)| match depth {
-        0 => format!("embedding: {} nats", fixed(*loss, 2)),
-        depth => format!("after layer {}: {} nats", depth - 1, fixed(*loss, 2)),
+    let name = |depth: usize, how: &str, loss: f64| match depth {
+        0 => format!("embedding{how}: {} nats", fixed(loss, 2)),
+        depth => format!("after layer {}{how}: {} nats", depth - 1, fixed(loss, 2)),
     };
-    let names = found.views.lens.loss.iter().enumerate().map(depth);
-    let plain = names.zip(&found.views.lens.probability).map(|(name, row)| (name, row.as_slice()));
+    let plain = &found.views.lens;
     // The last depth is the model's own output, so it needs no tuned lens.
-    let depths = found.views.lens.loss.len() - 1;
-    let tuned = |at: usize| {
-        let lens = found.views.tuned_lens.as_ref().filter(|_| at < depths)?;
-        Some((format!("tuned: {} nats", fixed(lens.loss[at], 2)), lens.probability[at].as_slice()))
+    let last = plain.loss.len() - 1;
+    let tuned = |depth: usize| {
+        let lens = found.views.tuned_lens.as_ref().filter(|_| depth < last)?;
+        Some((name(depth, ", tuned", lens.loss[depth]), lens.probability[depth].as_slice()))
     };
-    let rows: Vec<_> = plain.enumerate().flat_map(|(at, row)| [Some(row), tuned(at)]).flatten().collect();
-    let rows = rows.into_iter().rev().collect();
+    let row = |depth: usize| (name(depth, "", plain.loss[depth]), plain.probability[depth].as_slice());
+    let rows = (0..=last).rev().flat_map(|depth| [Some(row(depth)), tuned(depth)]).flatten().collect();
     let tuned_note =
         if found.views.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let note = format!(

@@ -98,9 +98,11 @@ fn describe_weights(
     let tensors: Vec<_> = tensors.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect();
     let precision = if precision == DType::F32 { "f32" } else { "f16" };
     let mut tokenizer = tokenizer(vocabulary);
-    // Sources that count have no padding before their end.
-    let has_sources =
-        |sample: &Sample| sample.source.is_none() && sample.roles.first() == Some(&Role::Padding);
+    // Sources that count have no padding before their end, and the first token of a document never counts.
+    let has_sources = |sample: &Sample| {
+        let begins_document = sample.documents.as_ref().is_some_and(|it| it.first() != it.get(1));
+        sample.source.is_none() && sample.roles.first() == Some(&Role::Padding) && !begins_document
+    };
     if starts.iter().any(has_sources) {
         let (begin, end) = vocabulary.answers().unwrap_or_default();
         tokenizer["answers"] = json!({"begin": begin, "end": end});

@@ -79,7 +79,7 @@ impl RunData {
         let (views, free_running, means) = backend::run(device, job)?;
         let analysis = Analysis::read(&folder.analysis())?
             .unwrap_or_else(|| Analysis { first_tokens, ..scored(&views, &samples) });
-        let chance = scores::chance(&samples);
+        let chance = scores::chance(&samples, &config.model);
         let readings = names.into_iter().zip(samples).zip(views);
         let readings = readings.map(|((name, sample), view)| reading(name, sample, view, &vocabulary));
         let readings: Vec<Reading> = readings.collect();

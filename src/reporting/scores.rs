@@ -1,10 +1,13 @@
 //! The scores of heads, and the heads that are shown first.
 
+use std::collections::BTreeMap;
+
 use causal_attention_report::page::Heads;
 use causal_attention_report::reading::{AttentionKind, Reading};
 use causal_attention_report::scores::{self, ScoreKind};
 
 use crate::analysis::{HeadScores, HeadTallies, Sample, Score, ScoredStep, shown_head};
+use crate::model::{Architecture, ModelConfig};
 
 /// The scores that show the formation of a head, in the order of their panels.
 const FORMATION_SCORES: [Score; 3] = [Score::Induction, Score::Previous, Score::Duplicate];
@@ -28,9 +31,16 @@ fn of_head(head: &HeadScores) -> scores::HeadScores {
     scores::HeadScores::new(Score::ALL.map(|score| (score.about(), head[score])))
 }
 
-/// Returns the chance level of each score on the samples.
-pub fn chance(samples: &[Sample]) -> scores::HeadScores {
-    of_head(&HeadTallies::chance(samples))
+/// Returns the chance level of each score on the samples, for each layer of the decoder: layers with a window see fewer
+/// keys.
+pub fn chance(samples: &[Sample], model: &ModelConfig) -> Vec<scores::HeadScores> {
+    let layers = if model.architecture == Architecture::OneLayer { 1 } else { model.layers };
+    let windows: Vec<_> = (0..layers).map(|layer| model.window_of(layer)).collect();
+    let mut known = BTreeMap::new();
+    for &window in &windows {
+        known.entry(window).or_insert_with(|| of_head(&HeadTallies::chance(samples, window)));
+    }
+    windows.iter().map(|window| known[window].clone()).collect()
 }
 
 /// Converts the scores by step to the types of the report crate.

@@ -129,7 +129,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["train", "run/config.toml", "--run", "run", "--progress", "none"],
     &["evaluate", "run"],
     &["evaluate", "run", "--split", "train", "--json"],
-    &["plot", "run", "--out", "run", "--scale", "1"],
+    &["plot", "run", "--out", "run", "--resolution", "1"],
     &["report", "run", "--json"],
     &["inspect", "run", "--tokens", "3 1 4", "--json"],
     &["inspect", "run", "--text", "3 1 4", "--out", "run"],

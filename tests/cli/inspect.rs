@@ -73,7 +73,7 @@ fn pictures_can_be_untitled_and_pdfs() {
     small_run(dir.path(), &["training.steps=3"], "run");
     let read = |file: &str| fs::read(dir.path().join(file)).unwrap();
     let given = ["inspect", "run", "--text", "3 1 4 1 5", "--format", "svg"];
-    let paper = ["--out", "paper", "--no-title", "--colors", "head"];
+    let paper = ["--out", "paper", "--no-title", "--color-scale", "head"];
     stdout_of(dir.path(), &[&given[..], &["--out", "seen"]].concat());
     stdout_of(dir.path(), &[&given[..], &paper].concat());
     assert!(text(&read("seen/heads.svg")).contains("attention of all heads"));
@@ -101,15 +101,18 @@ fn invalid_inspect_input_is_refused_in_one_line() {
             &["inspect", "run", "--tokens", "3 1", "--json", "--format", "svg"],
             &["--format has no effect", "--out DIR"],
         ),
-        (&["plot", "run", "--format", "svg", "--scale", "2"], &["--scale has no effect with --format svg"]),
+        (
+            &["plot", "run", "--format", "svg", "--resolution", "2"],
+            &["--resolution has no effect with --format svg"],
+        ),
         (&["plot", "run", "--width", "246"], &["--width has no effect with --format png"]),
         (
             &["inspect", "run", "--tokens", "3 1", "--json", "--no-title"],
             &["--no-title has no effect", "--out DIR"],
         ),
         (
-            &["inspect", "run", "--tokens", "3 1", "--json", "--colors", "sqrt"],
-            &["--colors has no effect", "--out DIR"],
+            &["inspect", "run", "--tokens", "3 1", "--json", "--color-scale", "sqrt"],
+            &["--color-scale has no effect", "--out DIR"],
         ),
         (&["inspect", "run", "--tokens", "3 999"], &["999", "vocabulary"]),
         (&["inspect", "run", "--tokens", "3 x"], &["`x`", "token 2"]),

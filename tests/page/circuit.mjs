@@ -1,5 +1,5 @@
 // Ablates components and paths, patches activations, and reads the residual stream in reports, and compares the numbers
-// with the program's.
+// with the program's. Then uses everything else that a page with a model has (points.mjs).
 //
 //     node tests/page/circuit.mjs CHROMIUM CASES.json
 //
@@ -12,6 +12,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until as untilWithin } from "./hands.mjs";
+import { usePage } from "./points.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
 const { value, key } = page;
@@ -189,5 +190,6 @@ const steps = cases.map((each) => async () => {
     const reply = await value(`window.model.${call}.then(() => "nothing", String)`);
     check(reply.includes(reason), `${call} is refused: ${reply}`);
   }
+  await usePage(resolve(each.page), each.text.split(" ").slice(0, 5).join(" "));
 });
 await explore(process.argv[3], steps);

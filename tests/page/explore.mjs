@@ -6,7 +6,7 @@
 // `config`, `summary`; `loss` with `training`, `validation`, `learning_rate` (lists of `{step, value}`), `floor` and
 // `diverged`; `readings`, each with `sequence`, `source`, `inputs` (texts), `targets` (`{text, probability, role}` or
 // null) and `most_likely` (lists of `{token, probability}`); `views`, each with `attention`, `cross` and `encoder`
-// (`[layer][head]`, each `[query, key]` in row-major order); `chance` (by score key); `heads` (`[layer][head]`, each
+// (`[layer][head]`, each `[query, key]` in row-major order); `chance` (`[layer]`, by score key); `heads` (`[layer][head]`, each
 // with its values by score key), `shown` (by kind, the head of each layer that is selected first), `history` (`{step,
 // heads}`).
 //
@@ -243,7 +243,8 @@ async function exploreComparisons() {
 /** Checks the colour scales, and the chance level of each score. */
 async function exploreScales() {
   const chances = await value(`Object.fromEntries(Array.from(document.querySelectorAll("#head-scores > dd"), ({ dataset }) => [dataset.score, dataset.chance]))`);
-  for (const score of scores) close(chances[score], expected.chance[score], `chance level of ${score}`);
+  const { layer } = await dataset("reading");
+  for (const score of scores) close(chances[score], expected.chance[layer][score], `chance level of ${score}`);
   const images = () => value(`Array.from(document.querySelectorAll("#thumbnails canvas"), (canvas) => canvas.toDataURL()).join()`);
   const linear = await images();
   const isVaried = expectedMaps(0, "decoder").queries.length > 2;
@@ -306,6 +307,8 @@ async function exploreFilm() {
   const frames = await value(`Array.from(document.getElementById("film-strip").children, ({ dataset, textContent }) => ({ ...dataset, name: textContent }))`);
   check(frames.length > 2 && frames[0].name === "step 0" && frames.at(-1).name === "end", `steps of the film: ${frames.map(({ name }) => name)}`);
   same((await dataset("film-reading")).frame, String(frames.length - 1), "the film is at its end");
+  const [slider, map] = [await middle("#film-step"), await value(`document.getElementById("bar").getBoundingClientRect().bottom`)];
+  check(slider.top > map && slider.top - map < 250, `the slider of the film is ${slider.top - map} pixels below the map that it moves`);
   for (const { frame, sample, name } of frames) {
     await press(`#film-strip > [data-frame="${frame}"]`);
     same((await dataset("reading")).sample, sample, `the explorer shows ${name}`);
@@ -371,6 +374,8 @@ async function exploreTexts() {
   same(await value(`document.getElementById("run").textContent`), expected.run, "the run's name");
   same(await value("document.title"), expected.run.trim().replace(/\s+/g, " "), "the title");
   same(await value(`document.getElementById("config").textContent`), expected.config, "the config");
+  const measured = await value(`document.getElementById("scores-of").checkVisibility() ? document.getElementById("scores-of").textContent : ""`);
+  same(measured, scores.length > 0 ? `Scores on ${expected.measured_on}, not on your input:` : "", "the data of the scores of a head");
   const rows = await value(`Array.from(document.querySelectorAll("#summary > div"), (row) => Array.from(row.children, (cell) => cell.textContent))`);
   same(JSON.stringify(rows), JSON.stringify(expected.summary), "the summary");
   if (expected.heads.length > 0) {

@@ -11,6 +11,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot, text, type, until } from "./hands.mjs";
+import { followWriting, isEverywhere } from "./points.mjs";
 
 const [report, wantedPath] = process.argv.slice(3);
 const wanted = JSON.parse(readFileSync(wantedPath, "utf8"));
@@ -65,12 +66,13 @@ async function exploreHeads() {
   const [without, hash] = [await candidates(), await value("location.hash")];
   check(list(without) !== list(before), "and so are the probabilities");
   same(await value(`document.getElementById("switch-off").ariaPressed`), "true", "the switch is pressed");
+  check((await text("changes")).includes("output replaced by its mean over"), `the ablation is named: ${await text("changes")}`);
   same(await value(`document.querySelectorAll("#thumbnails > .changed").length`), 1, "the head is marked");
   await press("#difference");
   check((await text("bar-of")).includes("change"), "the colour bar names differences");
-  await until(`location.hash.includes("head=") && location.hash.endsWith("_1")`, "the address holds the state");
+  await until(`location.hash.includes("ablated=") && location.hash.endsWith("_1")`, "the address holds the state");
   const link = await value("location.hash");
-  check(hash !== link || link.includes("head="), "the address follows");
+  check(hash !== link || link.includes("ablated="), "the address follows");
   await page.send("Page.navigate", { url: "about:blank" });
   await page.open(address + link);
   await until(`document.getElementById("changes").children.length === 1`, "the address restores the change");
@@ -104,45 +106,40 @@ async function exploreHeads() {
 
 /** Checks that every panel shows the selected position, however it is selected. */
 async function explorePosition() {
-  const everywhere = async (position, what) => {
-    const chip = await value(`document.querySelector('#chips > [aria-selected="true"]')?.dataset.index`);
-    const shown = [chip, (await dataset("reading")).query, (await dataset("candidates-after")).position, (await dataset("prediction")).position];
-    same(list(shown), list(Array(4).fill(String(position))), `${what}: chip, query, next tokens and prediction`);
-  };
   const last = wanted.tokens.length - 1;
-  await everywhere(last, "typing");
+  await isEverywhere(last, "typing");
   await press("#chip-1");
-  await everywhere(1, "a click on a token");
+  await isEverywhere(1, "a click on a token");
   const next = await candidates();
   const asked = await value(`window.model.forward(${wanted.source === null ? list(wanted.tokens) : `${list(wanted.source_tokens)}, ${list(wanted.tokens)}`}).then(({ probabilities }) => probabilities[1])`);
   check(next.every(([id, probability]) => Math.abs(probability - asked[id]) < 1e-4), "the next tokens are those after the selected position");
   await key("ArrowRight");
-  await everywhere(Math.min(2, last), "an arrow key");
+  await isEverywhere(Math.min(2, last), "an arrow key");
   await press("#prediction-0");
-  await everywhere(0, "a click on a prediction");
+  await isEverywhere(0, "a click on a prediction");
   const { left: x, top: y, cell } = await dataset("matrix");
   const inMatrix = async (query) => {
     const { left, top } = await middle("#matrix");
     return [left + Number(x) + 0.5 * cell, top + Number(y) + (query + 0.5) * cell];
   };
   await click(...(await inMatrix(2)));
-  await everywhere(2, "a click on the map");
+  await isEverywhere(2, "a click on the map");
   // Another cell under the pointer is a preview, which ends when the pointer leaves.
   await page.move(...(await inMatrix(1)));
   same((await dataset("reading")).query, "1", "the cell under the pointer is read");
   same((await dataset("candidates-after")).position, "2", "but not selected");
   await point("#weight-close");
-  await everywhere(2, "after the pointer has left");
+  await isEverywhere(2, "after the pointer has left");
   await press("#weight-close");
   await value(`document.getElementById("matrix").focus()`);
   await key("ArrowDown");
-  await everywhere(Math.min(3, last), "an arrow key in the map");
+  await isEverywhere(Math.min(3, last), "an arrow key in the map");
   await press("#chip-1");
   const [chosen] = (await candidates()).find(([id]) => id !== wanted.tokens[2]);
   await press(`#candidates > [data-id="${chosen}"] button`);
   await until(`document.querySelectorAll("#chips > [data-index]").length === 3`, "a next token replaces the tokens after the position");
   same(list(await chips()), list([...wanted.tokens.slice(0, 2), chosen]), "and continues the input");
-  await everywhere(2, "the new token");
+  await isEverywhere(2, "the new token");
   await press("#undo");
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length}`, "undo restores the tokens");
   await begin();
@@ -181,29 +178,6 @@ async function exploreExchange() {
   await until(`document.querySelectorAll("#chips > [data-index]").length === 2`, "the input ends at a chip");
 }
 
-/** Checks that maps, chips, loss and strips agree with each other while the model writes. */
-async function followWriting() {
-  await value(`(() => { const speed = document.getElementById("speed"); speed.value = "200"; speed.dispatchEvent(new Event("change", { bubbles: true })); })()`);
-  const seen = await value(`(async () => {
-    const seen = [];
-    for (let i = 0; i < 30 && seen.length < 3 && document.getElementById("generate-toggle").ariaPressed === "true"; i++) {
-      await new Promise((done) => setTimeout(done, 60));
-      if (document.getElementById("generate-toggle").ariaPressed !== "true") break;
-      const chips = document.querySelectorAll("#chips > [data-index]:not(.forgotten)").length, strip = document.querySelector('#strip-rows [aria-pressed="true"]');
-      if (seen.at(-1)?.chips === chips) continue;
-      seen.push({ chips, queries: Number(document.getElementById("matrix").dataset.queries), query: Number(strip.dataset.query), loss: document.getElementById("input-loss").dataset.loss, kind: document.querySelector("#kinds input:checked")?.value ?? "decoder", glow: document.querySelectorAll('#chips [style*="--glow"]').length });
-    }
-    return seen;
-  })()`);
-  // A short answer may end at once.
-  for (const { chips, queries, query, loss, kind, glow } of seen) {
-    same(queries, chips, "the map has a row for each token while the model writes");
-    same(query, chips - 1, "the strips show the newest token");
-    check(loss !== "", "the loss follows");
-    if (kind === "decoder") check(glow > 0, "earlier tokens glow");
-  }
-}
-
 async function exploreGenerating() {
   await begin();
   const [[most_likely]] = await candidates();
@@ -224,9 +198,6 @@ async function exploreGenerating() {
   await press("#generate-toggle");
   await until(`document.querySelectorAll("#chips > [data-index]").length > ${wanted.tokens.length + 2}`, "generation runs");
   await followWriting();
-  // The generation may already have ended.
-  await value(`document.querySelector('#generate-toggle[aria-pressed="true"]')?.click()`);
-  await until(`document.getElementById("generate-toggle").ariaPressed === "false"`, "and stops");
   await press("#undo");
   await until(`document.querySelectorAll("#chips > [data-index]").length === ${wanted.tokens.length + 2}`, "generated tokens are undone in one step");
 }
@@ -277,7 +248,7 @@ async function exploreTour() {
       same((await dataset("candidates-after")).position, position, "the next tokens are those after the tour's position");
     }
     if (step === 3) {
-      await until(`document.getElementById("changes").textContent.includes("off")`, "the tour switches the head off");
+      await until(`document.getElementById("changes").textContent.includes("replaced by its mean")`, "the tour ablates the head as the circuit does");
       const [, after] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);
       await until(`Math.abs(Number(document.getElementById("input-loss").dataset.loss) - ${after}) < 0.0051`, "and the panels agree with its text");
       await screenshot("tour");

@@ -7,23 +7,14 @@
 //
 // Exits with code 0 and one line that counts the checks, or with code 1 and a line per failure, as `explore.mjs`.
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, explore, page, press, same, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
+import { copyLinks, embed, undoChanges } from "./points.mjs";
 
 const report = process.argv[3];
 const { value } = page;
-const tokens = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
-
-/** Enters text as a keyboard would, character by character. */
-const type = (text) => value(`for (const character of ${JSON.stringify(text)}) {
-  const field = document.getElementById("input-text");
-  field.value += character;
-  field.dispatchEvent(new Event("input", { bubbles: true }));
-}`);
 
 /** Opens all panels, saves each, and checks its files. */
 async function checkPanels() {
@@ -37,6 +28,7 @@ async function checkPanels() {
   await until(`!document.getElementById("patching-note").hidden || document.querySelectorAll("#patched-stream td").length > 0`, "a token is exchanged");
   if (await value(`Boolean(document.querySelector("#patching-note:not([hidden]) button"))`)) await press("#patching-note button");
   await until(`document.querySelectorAll("#patched-stream tbody tr").length > 1`, "the residual stream is patched");
+  await until(`!document.getElementById("component-table").textContent.includes("…")`, "the components are ablated on the changed input");
   const files = await savePanels();
   const csv = (panel) => rowsOf(Object.entries(files).find(([name]) => name.endsWith(`-${panel}.csv`))?.[1].text ?? "");
   const { query, key, weight, layer, head } = await value(`({ ...document.getElementById("reading").dataset })`);
@@ -51,31 +43,6 @@ async function checkPanels() {
   same(csv("circuit").slice(1, texts.length + 1).map((row) => Number(row[4]).toFixed(3)).join(), texts.map((text) => Number(text).toFixed(3)).join(), "the changes in the CSV of the circuit");
   const shares = await value(`Array.from(document.querySelectorAll("#patched-components [data-share]"), (part) => part.dataset.share)`);
   same(csv("patching").slice(1, shares.length + 1).map((row) => row[3]).join(), shares.join(), "the shares in the CSV of patching");
-}
-
-/** Undoes by the browser and by word. */
-async function checkUndo() {
-  const before = await tokens();
-  await press("#switch-off");
-  await until(`location.hash.includes("head=")`, "the change is in the address");
-  await value("history.back()");
-  await until(`document.getElementById("changes").children.length === 0 && !location.hash.includes("head=")`, "Back undoes");
-  const isTyped = await value(`document.getElementById("as-ids-field").hidden`);
-  if (!isTyped) return;
-  await type(" 1 2");
-  await until(`document.querySelectorAll("#chips > [data-index]").length === ${before.split(" ").length + 2}`, "two words are typed");
-  await press("#undo");
-  await until(`document.querySelectorAll("#chips > [data-index]").length === ${before.split(" ").length + 1}`, "the last word is undone");
-  await press("#undo");
-  await until(`document.querySelectorAll("#chips > [data-index]").length === ${before.split(" ").length}`, "the first word is undone");
-  same(await tokens(), before, "the tokens");
-}
-
-async function checkLink() {
-  await value(`window.copied = null; Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => { window.copied = text; } } })`);
-  await value(`document.getElementById("link").dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }))`);
-  await until(`document.getElementById("link-status").textContent === "Copied."`, "copying is confirmed");
-  check(await value(`window.copied.startsWith(location.href.split("#")[0] + "#tokens=")`), "the link leads to this state");
 }
 
 /** Reloads the page, which must look as before. */
@@ -94,19 +61,5 @@ async function checkReload() {
   same(await view(), shown, "the view after a reload");
 }
 
-/** Embeds the page as the text of a frame, as a notebook does. */
-async function checkFrame() {
-  const folder = mkdtempSync(join(tmpdir(), "frame-"));
-  const text = readFileSync(report, "utf8").replaceAll("&", "&amp;").replaceAll('"', "&quot;");
-  writeFileSync(join(folder, "frame.html"), `<!doctype html><html data-ready="true"><link rel="icon" href="data:,"><iframe width="1000" height="700" srcdoc="${text}"></iframe>`);
-  await page.open(pathToFileURL(join(folder, "frame.html")).href);
-  await until(`frames[0]?.document.documentElement?.dataset.ready === "true"`, "the frame is drawn");
-  await value(`frames[0].document.getElementById("switch-off")?.click()`);
-  await until(`frames[0].document.getElementById("changes").children.length === 1`, "a head is switched off in the frame");
-  // The address is written with a delay.
-  await new Promise((done) => setTimeout(done, 500));
-  rmSync(folder, { recursive: true });
-}
-
 await page.open(pathToFileURL(resolve(report)).href);
-await explore(report, [checkReload, checkUndo, checkLink, checkPanels, checkFrame]);
+await explore(report, [checkReload, undoChanges, checkPanels, copyLinks, () => embed(report)]);

@@ -90,8 +90,8 @@ test("byte pairs merge in order and decode losslessly", () => {
 /** Loads the parts of the page that do not need a document. */
 function parts({ answers = null } = {}) {
   const live = { config: { vocab: 16, layers: 2, heads: 2, norm: "pre" }, tokenizer: { answers } };
-  const data = { readings: [], maps: [[{ kind: "decoder" }]], layers: [2, 2], model: { stored_sequences: 8 } };
-  const state = { sample: -1, kind: "decoder", scale: "linear" };
+  const data = { readings: [{}, {}], maps: [[{ kind: "decoder" }]], layers: [2, 2], model: { stored_sequences: 8 } };
+  const state = { sample: 1, kind: "decoder", layer: 1, head: 0, query: 2, key: 1, position: 2, view: "matrix", difference: false, scale: "linear" };
   const softmax = read("model/live").match(/\/\*\* Returns the softmax of logits[\s\S]*?\n}\n/)[0];
   const scripts = [softmax, ...["live/session", "live/writing", "live/generate", "model/component", "live/ablation", "live/address"].map(read)].join("\n");
   const [at, other] = [() => ({ open: false }), { layer: null, head: null, sample: null }];
@@ -167,8 +167,9 @@ test("addresses restore inputs and reject invalid states", () => {
   const address = addressOf(input);
   assert.match(address, /^#tokens=3\.1\.4\.15&/);
   assert.deepEqual(readAddress(address).input, input);
+  assert.deepEqual(readAddress(address).shown, { sample: 1, position: 2, kind: "decoder", layer: 1, head: 0, query: 2, key: 1, view: "matrix", difference: false }, "another sequence than the input");
   assert.equal(readAddress("#attention"), null);
-  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99", "3&scale=log", "3&pair=2_0_", "3&ablated=2.0_zero", "3&ablated=0.0_mean", "3&path=1.0_0.0_key_zero", "3&path=0.0_1.0__zero"];
+  const bad = ["3.16", "3.x", "3&head=decoder_2_0_1", "3&head=decoder_0_0_2.5", "3&head=cross_0_0_1", "3&head=decoder_0_0_1_9", "3&first=1", "3.-1", "3&frozen=decoder_0_0_99", "3&scale=log", "3&pair=2_0_", "3&ablated=2.0_zero", "3&ablated=0.0_mean", "3&path=1.0_0.0_key_zero", "3&path=0.0_1.0__zero", "3&shown=decoder_0_0_1_0_matrix_0_9_1"];
   for (const tokens of bad) assert.throws(() => readAddress(`#tokens=${tokens}`), RangeError, tokens);
 });
 
@@ -193,4 +194,16 @@ test("symbols with spaces need quotes only if ambiguous", () => {
   assert.deepEqual(ids(numbers, "1,,5"), [null]);
   const letters = new Tokenizer({ kind: "symbols", tokens: ["A", "C"] });
   assert.deepEqual(ids(letters, '"A" "C" A'), [0, 1, 0]);
+});
+
+test("different tokens look different", () => {
+  const display = read("data").match(/const GRAPHEMES[\s\S]*?(?=\/\*\* Isolates)/)[0];
+  const { short } = new Function(`"use strict"; ${display} return { short };`)();
+  const tokens = ["", " ", "\u3000", "\u00a0", "\u2003", "\ufe0e", "\ufe0f", "a", "a\ufe0e", "a\ufe0f", "a\u200b", "a\u2060", "a\u034f", "\u3164", "\u2800", "\u{e0001}", "\ufeff", "\u202e", "\u0085", "\u0007", "❤", "❤\ufe0f", "❤\ufe0e", "x\u200d", "\u{1f469}\u200d\u{1f680}"];
+  assert.equal(new Set(tokens.map((token) => short(token))).size, tokens.length);
+  for (const token of tokens) assert.doesNotMatch(short(token), /^[\s\p{Default_Ignorable_Code_Point}\u2800]*$/u, escape(token));
+  assert.equal(short("\u3000昨"), "\\u{3000}昨");
+  assert.equal(short(" a\n\t"), "␣a⏎⇥");
+  assert.equal(short("\u{1f469}\u200d\u{1f680}❤\ufe0f"), "\u{1f469}\u200d\u{1f680}❤\ufe0f", "joiners and marks of emoji stay");
+  assert.equal(short("\u3000".repeat(11)), `${"\\u{3000}".repeat(9)}…`, "a code counts as one character");
 });

@@ -11,7 +11,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until } from "./hands.mjs";
+import { check, choose, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until } from "./hands.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
 const { value, click, key } = page;
@@ -103,8 +103,9 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   await key("Escape");
   same(await value(`document.getElementById("weight").hidden`), true, "Escape closes the panel");
   if (kind !== "decoder") return;
+  await choose("ablate-head-by", "zero");
   await press("#switch-off");
-  await until(`document.getElementById("changes").children.length === 1`, "the head is off");
+  await until(`document.getElementById("changes").textContent.includes("zero-ablated")`, "the head is off");
   const off = await value(`window.model.weight(${shown.layer}, 0, ${tokens.length - 1}, 0)`);
   check(off.output.every((number) => number === 0), "the output of a head that is off is zero");
 }

@@ -66,7 +66,11 @@ function kept(name) {
  * Makes the button `theme` switch between the themes. Redraws when the button, the system or printing changes the
  * theme.
  */
-function followTheme(redraw) {
+function followTheme(drawTheme) {
+  const redraw = () => {
+    themeColors.clear();
+    drawTheme();
+  };
   const root = document.documentElement;
   const choose = (theme) => {
     if (theme) root.dataset.theme = theme;
@@ -102,7 +106,12 @@ function followWidth(redraw) {
 }
 
 /** Returns a colour of the theme by its name in the style sheet. */
-const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+function themed(name) {
+  if (!themeColors.has(name)) themeColors.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return themeColors.get(name);
+}
+/** The colours of the theme that were read since it changed, because reading one computes the styles of the page. */
+const themeColors = new Map();
 
 /** Rounds a value up to the next round number. */
 function roundUp(value) {

@@ -87,7 +87,7 @@ function drawCurves() {
     x: [0, end * 1.02],
     y: range,
     yTicks: isAbove ? logTicks(range) : undefined,
-    title: isAbove ? "loss above the floor (nats per token)" : "loss (nats per token)",
+    title: isAbove ? "loss above the floor (nats per token, log scale)" : "loss (nats per token)",
     xTitle,
     curves: drawn().map((i) => ({
       x: data.curves[i][state.x],

@@ -43,30 +43,31 @@ const graphemes = (text) => (/[^\0-\u02ff]/.test(text) ? Array.from(GRAPHEMES.se
 
 const SYMBOLS = { " ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡" };
 
+/** Characters without a shape of their own; some change the text direction. */
+const INVISIBLE = /[\p{White_Space}\p{Cc}\p{Default_Ignorable_Code_Point}\u2800\ufff9-\ufffb]/u;
+
+/** Returns the symbol of whitespace or of a control character, and the code of another invisible character. */
 function visibleCharacter(character) {
   if (SYMBOLS[character]) return SYMBOLS[character];
   const code = character.codePointAt(0);
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  const isInvisible = (code >= 0x80 && code <= 0xa0) || code === 0xad || code === 0x61c || (code >= 0x200b && code <= 0x200f) ||
-    (code >= 0x2028 && code <= 0x202f) || (code >= 0x2060 && code <= 0x206f) || code === 0x3000 || code === 0xfeff;
-  return isInvisible ? "·" : character;
+  return INVISIBLE.test(character) ? `\\u{${code.toString(16)}}` : character;
 }
 
-/** Returns a token as displayed, with symbols for whitespace, control characters and invisible characters. */
-function visible(token) {
-  if (token === "") return "∅";
-  // A variation selector is invisible without a preceding character.
-  if (/^[\ufe00-\ufe0f]+$/.test(token)) return "·";
-  return graphemes(token).map((group) => {
-    const characters = Array.from(group);
-    // A joiner between two characters changes their form, as in many emoji.
-    return characters.map((character, i) => (i > 0 && i < characters.length - 1 && /[\u200c\u200d]/.test(character) ? character : visibleCharacter(character))).join("");
-  }).join("");
+/** Returns characters that form one glyph as displayed. A joiner between two of them, and the marks of an emoji, change the glyph and are kept. */
+function visibleGroup(group) {
+  const characters = Array.from(group);
+  const isSymbol = characters[0] > "\u2000" && !/[\p{L}\p{N}]/u.test(characters[0]) && !INVISIBLE.test(characters[0]);
+  const isKept = (character, i) => (0 < i && i < characters.length - 1 && /[\u200c\u200d]/.test(character)) || (0 < i && isSymbol && /[\ufe0f\u{e0020}-\u{e007f}]/u.test(character));
+  return characters.map((character, i) => (isKept(character, i) ? character : visibleCharacter(character))).join("");
 }
+
+/** Returns the characters of a token as displayed, with symbols or codes for invisible ones. */
+const visibleGroups = (token) => (token === "" ? ["∅"] : /^[!-~]+$/.test(token) ? Array.from(token) : graphemes(token).map(visibleGroup));
 
 /** Returns a token as displayed, truncated to `maxLength` characters. */
 function short(token, maxLength = 10) {
-  const shown = graphemes(visible(token));
+  const shown = visibleGroups(token);
   return shown.length > maxLength ? shown.slice(0, maxLength - 1).join("") + "…" : shown.join("");
 }
 

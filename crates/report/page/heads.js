@@ -60,7 +60,7 @@ function sortBy(key) {
 
 function drawScoreTable() {
   at("score-table").hidden = data.scores.length === 0;
-  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. The last row is the `, element("button", { type: "button", class: "term", "data-term": "chance" }, "chance level"), ".");
+  at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. Below them is the `, element("button", { type: "button", class: "term", "data-term": "chance" }, "chance level"), ".");
   // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;
   const heading = data.scores.map((score) => {
@@ -76,15 +76,20 @@ function drawScoreTable() {
     row.classList.toggle("chosen", layer === state.layer && head === state.head);
     return row;
   });
-  const chance = element("tr", {}, element("th", { scope: "row" }, element("span", { class: "term", "data-term": "chance" }, "chance")), ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score), score.digits))));
-  at("scores").replaceChildren(head, element("tbody", {}, ...rows), element("tfoot", {}, chance));
+  // Layers with a window see fewer keys, so their chance levels differ.
+  const levels = new Map();
+  data.chance.forEach((chance, layer) => levels.set(JSON.stringify(chance), [...(levels.get(JSON.stringify(chance)) ?? []), layer]));
+  const chance = Array.from(levels.values(), (layers) => element("tr", {},
+    element("th", { scope: "row" }, element("span", { class: "term", "data-term": "chance" }, "chance"), levels.size === 1 ? "" : `, ${layers.length === 1 ? "layer" : "layers"} ${layers.join(", ")}`),
+    ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score, layers[0]), score.digits)))));
+  at("scores").replaceChildren(head, element("tbody", {}, ...rows), element("tfoot", {}, ...chance));
   if (!focused) return;
   const again = focused.score ? `[data-score="${focused.score}"]` : `[data-layer="${focused.layer}"][data-head="${focused.head}"]`;
   at("scores").querySelector(`button${again}`)?.focus();
 }
 
-/** Returns the chance level of a score: the score of a head that attends to all visible keys equally. */
-const chanceOf = (score) => data.chance[score.key] ?? null;
+/** Returns the chance level of a score: the score of a head of this layer that attends to all visible keys equally. */
+const chanceOf = (score, layer = state.layer) => data.chance[layer]?.[score.key] ?? null;
 
 /** Returns the chance level of a score as a note, or nothing for a score without one. */
 const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span", { class: "muted" }, " (", element("span", { class: "term", "data-term": "chance" }, "chance"), ` ${fixed(chanceOf(score), score.digits)})`));
@@ -92,7 +97,8 @@ const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span"
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {
   at("chosen").replaceChildren(layerHead(state.layer, state.head));
-  at("head-scores").hidden = state.kind !== "decoder";
+  for (const id of ["scores-of", "head-scores"]) at(id).hidden = state.kind !== "decoder" || data.scores.length === 0;
+  at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}:`);
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [
     element("dt", { title: score.meaning }, score.name),
     element("dd", { "data-score": score.key, "data-chance": chanceOf(score) ?? "" }, fixed(data.heads[state.layer][state.head][score.key], score.digits), chanceInWords(score)),

@@ -74,12 +74,13 @@ function headTop(shown, layer, head) {
     const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
     shown.queries.forEach((_, query) => {
       let largestByte = 0;
-      shown.keys.forEach((_, key) => {
+      const [first, end] = shown.keyRange(query);
+      for (let key = first; key < end; key++) {
         const byte = shown.byte(layer, head, query, key);
-        if (byte === null || byte === NAN_BYTE) return;
+        if (byte === null || byte === NAN_BYTE) continue;
         cells[byte] += 1;
-        largestByte = Math.max(largestByte, byte);
-      });
+        if (byte > largestByte) largestByte = byte;
+      }
       if (query >= Math.floor(shown.queries.length / 2)) rows[largestByte] += 1;
     });
     shown.headTops.set(name, Math.max(quantile(cells, 0.98), quantile(rows, 0.95)));
@@ -143,13 +144,14 @@ function differencePalette() {
  * Draws a value per cell with one pixel each, by the function for the pixel of a value: transparent for null, grey for
  * NaN.
  */
-function mapPixels({ keys, queries }, valueAt, pixelOf) {
+function mapPixels({ keys, queries, keyRange = (_query) => [0, keys.length] }, valueAt, pixelOf) {
   const [width, height] = [keys.length, queries.length];
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const grey = new Uint32Array(new Uint8Array([...channels(themed("muted")), 255]).buffer)[0];
   for (let query = 0; query < height; query++) {
-    for (let key = 0; key < width; key++) {
+    const [first, end] = keyRange(query);
+    for (let key = first; key < Math.min(end, width); key++) {
       const value = valueAt(query, key);
       if (value === null) continue;
       pixels[query * width + key] = Number.isNaN(value) ? grey : pixelOf(value);

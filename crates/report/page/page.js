@@ -249,13 +249,14 @@ function drawSummary() {
   at("run").append(data.run);
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
-  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...withTerms(name)), element("dd", {}, value))));
+  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...withTerms(name)), element("dd", {}, ...withTerms(value)))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
-  at("circuit").querySelector("summary").append(data.circuit?.no_circuit ? line : `Circuit: ${line}`);
-  at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part))));
+  at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`));
+  const defined = new Set();
+  at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part, defined))));
   if (data.circuit?.sequences > 1) {
-    at("circuit").append(element("p", { class: "muted small" }, `Losses of the circuit are means over ${integer(data.circuit.sequences)} sequences of the validation set, so they differ from the validation loss and its floor.`));
+    at("circuit").append(element("p", { class: "muted small" }, ...withTerms(`Losses of the circuit are means over ${integer(data.circuit.sequences)} sequences of the validation set, so they differ from the validation loss and its floor.`, defined)));
   }
   // The page of a single input has neither a summary nor a training curve.
   at("summary-title").closest("section").hidden = data.summary.length === 0;

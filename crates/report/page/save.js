@@ -135,6 +135,7 @@ function panelSvg(panel) {
   root.classList.add("saving");
   if (isDark) {
     root.dataset.printed = "true";
+    themeColors.clear();
     draw(["theme"]);
   }
   const drawing = new Drawing(panel.drawings);
@@ -144,6 +145,7 @@ function panelSvg(panel) {
     root.classList.remove("saving");
     if (isDark) {
       delete root.dataset.printed;
+      themeColors.clear();
       draw(["theme"]);
     }
     window.scrollTo(window.scrollX, scrolled);

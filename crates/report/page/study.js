@@ -65,7 +65,7 @@ function axis(column, values) {
   const hasText = values.some((value) => value !== null && !isNumber(value));
   if (hasText) {
     const names = [...new Set(values.filter((value) => value !== null).map(String))].sort();
-    return { position: (value) => names.indexOf(String(value)), range: [-0.5, names.length - 0.5], ticks: names.map((label, value) => ({ value, label })) };
+    return { title: column.name, position: (value) => names.indexOf(String(value)), range: [-0.5, names.length - 0.5], ticks: names.map((label, value) => ({ value, label })) };
   }
   const numbers = values.filter(isNumber);
   const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
@@ -73,7 +73,7 @@ function axis(column, values) {
   const position = (value) => (log ? Math.log10(value) : value);
   const margin = (position(high) - position(low)) * 0.06 || Math.abs(position(high)) * 0.05 || 0.5;
   const range = [position(low) - margin, position(high) + margin];
-  return { position, range, ticks: log ? logTicks(range) : ticks(range, 7) };
+  return { position, range, ticks: log ? logTicks(range) : ticks(range, 7), title: `${column.name}${log ? " (log scale)" : ""}` };
 }
 
 function drawCurves() {
@@ -96,7 +96,7 @@ function drawCurves() {
     x: [0, end * 1.02],
     y: range,
     yTicks: floor === null ? undefined : logTicks(range),
-    title: floor === null ? "loss (nats per token)" : "loss above the floor (nats per token)",
+    title: floor === null ? "loss (nats per token)" : "loss above the floor (nats per token, log scale)",
     xTitle: "tokens trained on",
     curves: ordered.map((trial) => {
       const isFaded = trials.indexOf(trial) >= data.highlighted && trial.trial !== state.chosen;
@@ -123,8 +123,8 @@ function drawDots() {
     y: up.range,
     xTicks: across.ticks,
     yTicks: up.ticks,
-    title: y.name,
-    xTitle: x.name,
+    title: up.title,
+    xTitle: across.title,
     curves: ordered.map((trial) => ({
       x: [across.position(x.of(trial))],
       y: [up.position(y.of(trial))],

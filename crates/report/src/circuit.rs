@@ -15,8 +15,13 @@ const LAYER_GAP: f64 = 84.0;
 const MIN_LAYER_GAP: f64 = 30.0;
 const AIMED_HEIGHT: f64 = 1_800.0;
 /// The maximum number of boxes in a row, and the space between the rows of a layer.
-const MAX_BOXES_PER_ROW: usize = 8;
-const ROW_GAP: f64 = 8.0;
+const MAX_BOXES_PER_ROW: usize = 7;
+const ROW_GAP: f64 = 26.0;
+/// The horizontal space between boxes, through which lines pass a row, and the distance between these lines.
+const BOX_GAP: f64 = 26.0;
+const LANE_GAP: f64 = 6.0;
+/// The distance of a line from the boxes that it passes.
+const CLEARANCE: f64 = 5.0;
 /// The width reserved for the layers' names.
 const NAMES_WIDTH: f64 = 60.0;
 /// The vertical position below the legend.
@@ -101,17 +106,56 @@ pub enum ComponentInput {
 
 /// The inputs from left to right, with their names and colours.
 const INPUTS: [(ComponentInput, &str, RGBColor); 4] = [
-    (ComponentInput::Query, "queries", BLUE),
-    (ComponentInput::Key, "keys", VERMILION),
-    (ComponentInput::Value, "values", GREEN),
-    (ComponentInput::FeedForward, "feed-forward", MUTED),
+    (ComponentInput::Query, "path into queries", BLUE),
+    (ComponentInput::Key, "path into keys", VERMILION),
+    (ComponentInput::Value, "path into values", GREEN),
+    (ComponentInput::FeedForward, "path into a feed-forward layer", MUTED),
 ];
+
+/// The boxes of a row, and the horizontal positions at which lines can pass between them.
+struct Row<'a> {
+    boxes: Vec<(&'a Component, Rect)>,
+    lanes: Vec<f64>,
+}
+
+impl<'a> Row<'a> {
+    /// Creates a row whose boxes begin at `left`, one every `pitch`.
+    fn new(components: &[&'a Component], (left, pitch): (f64, f64), top: f64) -> Self {
+        let (width, height) = (BOX_SIZE.0.min(pitch - BOX_GAP), BOX_SIZE.1);
+        let area = |index: usize| {
+            let left = left + (index as f64 + 0.5) * pitch - width / 2.0;
+            Rect { left, top, width, height }
+        };
+        let boxes = components.iter().enumerate().map(|(index, component)| (*component, area(index)));
+        let boxes: Vec<_> = boxes.collect();
+        let count = ((WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / LANE_GAP) as usize;
+        let lanes = (0..=count).map(|index| MARGIN + NAMES_WIDTH + index as f64 * LANE_GAP);
+        let is_free = |lane: &f64| {
+            boxes.iter().all(|(_, area)| (lane - area.center().0).abs() >= area.width / 2.0 + CLEARANCE)
+        };
+        Self { lanes: lanes.filter(is_free).collect(), boxes }
+    }
+
+    /// Takes the free lane that is nearest to `x`, or the nearest of all if none is free.
+    fn take_lane(&mut self, x: f64) -> f64 {
+        let nearest =
+            self.lanes.iter().enumerate().min_by(|a, b| (a.1 - x).abs().total_cmp(&(b.1 - x).abs()));
+        match nearest.map(|(index, lane)| (index, *lane)) {
+            Some((index, lane)) if self.lanes.len() > 1 => {
+                self.lanes.remove(index);
+                lane
+            }
+            Some((_, lane)) => lane,
+            None => x,
+        }
+    }
+}
 
 impl Circuit {
     /// Draws the components and the connections between them. Each layer with components is one level, or several if its
     /// components read each other.
     pub fn picture(&self, run: &str) -> Picture {
-        let (levels, bottom) = self.levels();
+        let (mut rows, bottom) = self.rows();
         let note = format!(
             "{} of {} recover {:.0} % of the gain over {}; a number is the change of the {quantity} when only that \
              component is {}; the width of a line is the change of the {quantity} when only that connection is ablated",
@@ -123,27 +167,57 @@ impl Circuit {
             quantity = self.quantity
         );
         let mut picture = Picture::new("circuit", bottom, &format!("{run}: circuit"), &note);
-        self.draw_edges(&mut picture, &levels.concat());
-        for boxes in &levels {
+        self.draw_edges(&mut picture, &mut rows);
+        for Row { boxes, .. } in &rows {
             boxes.iter().for_each(|&(component, area)| self.draw_component(&mut picture, component, area));
-            let (first, area) = boxes[0];
-            let origin = (MARGIN, area.center().1);
-            picture.text(&format!("layer {}", first.layer), origin, &Text::new(12.0).color(MUTED));
         }
-        let mut left = MARGIN;
-        for (_, name, color) in INPUTS {
-            let style = Text::new(12.0);
-            picture.line(&[(left, TOP - 16.0), (left + 22.0, TOP - 16.0)], color, 3.0);
-            picture.text(&format!("via {name}"), (left + 28.0, TOP - 16.0), &style);
-            left += 28.0 + style.width(&format!("via {name}")) + 20.0;
+        // The rows of a layer share its name.
+        let (layer_of, area) = (|row: &Row| row.boxes[0].0.layer, |row: &Row| row.boxes[0].1);
+        for layer in rows.chunk_by(|a, b| layer_of(a) == layer_of(b)) {
+            let ends = layer.iter().map(|row| (area(row).top, area(row).bottom()));
+            let (top, bottom) =
+                ends.fold((f64::INFINITY, 0.0_f64), |all, row| (all.0.min(row.0), all.1.max(row.1)));
+            let middle = (top + bottom) / 2.0;
+            let name = format!("layer {}", layer_of(&layer[0]));
+            picture.text(&name, (MARGIN, middle), &Text::new(12.0).color(MUTED));
+            if layer.len() > 1 {
+                let x = MARGIN + NAMES_WIDTH - 4.0;
+                picture.line(&[(x, top), (x, bottom)], MUTED, 1.0);
+            }
         }
+        self.draw_legend(&mut picture);
         picture
     }
 
-    /// Returns the boxes of each level, first layer first, and the height of the picture. Cross-attention reads the
-    /// self-attention heads of the same layer, and is on a level above them. So is a feed-forward layer that reads heads of
-    /// its layer.
-    fn levels(&self) -> (Vec<Vec<(&Component, Rect)>>, f64) {
+    /// Draws the colours that occur: of the paths, and of components that harm the prediction.
+    fn draw_legend(&self, picture: &mut Picture) {
+        let (style, y, mut left) = (Text::new(12.0), TOP - 16.0, MARGIN);
+        let mut entry = |picture: &mut Picture, name: &str, color: Option<RGBColor>| {
+            match color {
+                Some(color) => picture.line(&[(left, y), (left + 22.0, y)], color, 3.0),
+                None => {
+                    let area = Rect { left: left + 5.0, top: y - 6.0, width: 12.0, height: 12.0 };
+                    picture.rect(area, pale(VERMILION));
+                    picture.frame(area, MUTED, 1.0);
+                }
+            }
+            picture.text(name, (left + 28.0, y), &style);
+            left += 28.0 + style.width(name) + 20.0;
+        };
+        for (input, name, color) in INPUTS {
+            if self.edges.iter().any(|edge| edge.input == input) {
+                entry(picture, name, Some(color));
+            }
+        }
+        if self.components.iter().any(|component| component.is_harmful) {
+            entry(picture, "makes the prediction worse", None);
+        }
+    }
+
+    /// Returns the rows of boxes, first layer first, and the height of the picture. Cross-attention reads the self-attention
+    /// heads of the same layer, and is on a level above them. So is a feed-forward layer that reads heads of its layer. A
+    /// level with many boxes has several rows.
+    fn rows(&self) -> (Vec<Row<'_>>, f64) {
         let has_cross = |layer: usize| {
             self.components
                 .iter()
@@ -164,24 +238,20 @@ impl Circuit {
         }
         let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
         let pitch = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
-        let (width, height) = (BOX_SIZE.0.min(pitch - 12.0), BOX_SIZE.1);
-        let gap = (AIMED_HEIGHT / levels.len().max(1) as f64 - height).clamp(MIN_LAYER_GAP, LAYER_GAP);
-        let (mut levels_of_boxes, mut top) = (Vec::new(), TOP + 24.0);
+        let gap = (AIMED_HEIGHT / levels.len().max(1) as f64 - BOX_SIZE.1).clamp(MIN_LAYER_GAP, LAYER_GAP);
+        let (mut rows, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
             components.sort_by_key(|component| component.id);
-            let area = |index: usize| {
-                let (row, column) = ((index / MAX_BOXES_PER_ROW) as f64, (index % MAX_BOXES_PER_ROW) as f64);
-                let left = MARGIN + NAMES_WIDTH + (column + 0.5) * pitch - width / 2.0;
-                Rect { left, top: top + row * (height + ROW_GAP), width, height }
-            };
-            let boxes = components.into_iter().enumerate().map(|(index, component)| (component, area(index)));
-            let boxes: Vec<_> = boxes.collect();
-            top = boxes[boxes.len() - 1].1.bottom() + gap;
-            levels_of_boxes.push(boxes);
+            for row in components.chunks(MAX_BOXES_PER_ROW) {
+                let left = MARGIN + NAMES_WIDTH + (max_boxes - row.len() as f64) / 2.0 * pitch;
+                rows.push(Row::new(row, (left, pitch), top));
+                top += BOX_SIZE.1 + ROW_GAP;
+            }
+            top += gap - ROW_GAP;
         }
-        levels_of_boxes.reverse();
-        (levels_of_boxes, top - gap + MARGIN)
+        rows.reverse();
+        (rows, top - gap + MARGIN)
     }
 
     /// Returns the size of a change of the quantity as a fraction of the gain.
@@ -189,20 +259,34 @@ impl Circuit {
         (change.abs() / self.gain).clamp(0.0, 1.0)
     }
 
-    fn draw_edges(&self, picture: &mut Picture, boxes: &[(&Component, Rect)]) {
-        let area = |(layer, id): (usize, ComponentId)| {
-            Some(boxes.iter().find(|(component, _)| (component.layer, component.id) == (layer, id))?.1)
+    /// Draws the connections as lines that pass between the boxes of the rows on their way.
+    fn draw_edges(&self, picture: &mut Picture, rows: &mut [Row]) {
+        let place = |rows: &[Row], (layer, id): (usize, ComponentId)| {
+            rows.iter().enumerate().find_map(|(row, Row { boxes, .. })| {
+                let found = boxes.iter().find(|(it, _)| (it.layer, it.id) == (layer, id));
+                found.map(|(_, area)| (row, *area))
+            })
         };
-        for (index, (input, _, color)) in INPUTS.into_iter().enumerate() {
-            for edge in self.edges.iter().filter(|edge| edge.input == input) {
-                let (Some(from), Some(to)) = (area(edge.from), area(edge.to)) else { continue };
-                let shift = (index as f64 - 1.5) * from.width / 5.0;
-                let start: Coordinates = (from.center().0 + shift, from.top);
-                let end: Coordinates = (to.center().0 + shift, to.bottom());
-                let share = self.share(edge.change);
-                picture.line(&[start, end], color, 1.0 + 4.0 * share);
-                picture.dot(end, 3.0 + 2.0 * share, color);
-            }
+        let mut edges: Vec<&Edge> = self.edges.iter().collect();
+        edges.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()));
+        let mut lines = Vec::new();
+        // The strongest connections take the straightest ways.
+        for edge in edges {
+            let (Some((first, from)), Some((last, to))) = (place(rows, edge.from), place(rows, edge.to))
+            else {
+                continue;
+            };
+            let index = INPUTS.iter().position(|(input, ..)| *input == edge.input).unwrap_or(0);
+            let (x, y) = (index as f64 - 1.5, self.share(edge.change));
+            let start = (from.center().0 + x * from.width / 5.0, from.top);
+            let end = (to.center().0 + x * to.width / 5.0, to.bottom());
+            let between = if first < last { &mut rows[first + 1..last] } else { &mut [] };
+            lines.push((route(start, end, between), INPUTS[index].2, y));
+        }
+        // And are drawn last.
+        for (line, color, share) in lines.iter().rev() {
+            picture.line(line, *color, 1.0 + 4.0 * share);
+            picture.dot(line[line.len() - 1], 3.0 + 2.0 * share, *color);
         }
     }
 
@@ -227,6 +311,62 @@ impl Circuit {
             let origin = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
             let style = style.shrunk(text, width, 8.0);
             picture.text(&style.fit(text, width), origin, &style.centered());
+        }
+    }
+}
+
+/// Returns the corners of a line from `start` to `end` that passes the rows in between, from bottom to top, in their lanes.
+fn route(start: Coordinates, end: Coordinates, between: &mut [Row]) -> Vec<Coordinates> {
+    let (mut line, mut x, mut left) = (vec![start], start.0, between.len() as f64 + 1.0);
+    for row in between {
+        x = row.take_lane(x + (end.0 - x) / left);
+        left -= 1.0;
+        let (_, area) = row.boxes[0];
+        line.extend([(x, area.bottom() + CLEARANCE), (x, area.top - CLEARANCE)]);
+    }
+    line.push(end);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_do_not_pass_behind_boxes() {
+        let component = |layer: usize, id: ComponentId| Component {
+            layer,
+            id,
+            kinds: Vec::new(),
+            change: 0.1,
+            is_harmful: false,
+        };
+        let of_layer = |layer: usize| {
+            let heads = (0..1 + layer * 7 % 9).map(move |head| component(layer, ComponentId::Head(head)));
+            heads.chain([component(layer, ComponentId::FeedForward)])
+        };
+        let circuit =
+            Circuit { components: (0..30).flat_map(of_layer).collect(), gain: 1.0, ..Circuit::default() };
+        let (mut rows, _) = circuit.rows();
+        let areas: Vec<Rect> = rows.iter().flat_map(|row| row.boxes.iter().map(|(_, area)| *area)).collect();
+        for first in 0..rows.len() {
+            for last in first + 1..rows.len() {
+                let (from, to) = (rows[first].boxes[0].1, rows[last].boxes[0].1);
+                let line = route(
+                    (from.center().0, from.top),
+                    (to.center().0, to.bottom()),
+                    &mut rows[first + 1..last],
+                );
+                for step in 0..=1_000 * (line.len() - 1) {
+                    let (part, share) = (step / 1_000, (step % 1_000) as f64 / 1e3);
+                    let [a, b] = [line[part], line[(part + 1).min(line.len() - 1)]];
+                    let (x, y) = (a.0 + share * (b.0 - a.0), a.1 + share * (b.1 - a.1));
+                    let is_behind = |area: &Rect| {
+                        x > area.left && x < area.left + area.width && y > area.top && y < area.bottom()
+                    };
+                    assert!(!areas.iter().any(is_behind), "{first} to {last}: {x} {y}");
+                }
+            }
         }
     }
 }

@@ -21,13 +21,14 @@ const MAX_CELL_WIDTH: f64 = 64.0;
 const MIN_BAR_HEIGHT: f64 = 52.0;
 const LABEL_SIZE: f64 = 10.0;
 
-/// Draws the scores of all heads, `[layer][head]`, with one panel per kind of score. `measured_on` names the data,
-/// such as "128 validation sequences". Returns `None` if no score is known.
+/// Draws the scores of all heads, `[layer][head]`, with one panel per kind of score, next to the score of a head that
+/// attends to all visible keys equally (`chance`, by layer). `measured_on` names the data, such as "128 validation sequences".
+/// Returns `None` if no score is known.
 pub fn picture(
     run: &str,
     measured_on: &str,
     kinds: &[ScoreKind],
-    heads: &[Vec<HeadScores>],
+    (heads, chance): (&[Vec<HeadScores>], &[HeadScores]),
 ) -> Option<Picture> {
     let scores = known_kinds(kinds, heads);
     let max_heads = heads.iter().map(Vec::len).max()?.max(1);
@@ -56,12 +57,13 @@ pub fn picture(
             heads[layer].get(head)?.get(score).filter(|value| value.is_finite())
         };
         let known = || positions().filter_map(|position| Some((position, value(position)?)));
+        let unit = unit_and_chance(score, chance);
         let note = match known().max_by(|a, b| a.1.total_cmp(&b.1)) {
             // Wide cells are labelled with their values, so the title does not repeat the highest one.
             Some(((layer, head), highest)) if width < MIN_VALUE_CELL => {
-                format!("{}; highest {} ({})", score.unit, score.text(highest), head_name(layer, head))
+                format!("{unit}; highest {} ({})", score.text(highest), head_name(layer, head))
             }
-            _ => score.unit.to_string(),
+            _ => unit,
         };
         picture.panel_name(score.name, &note, (left, top + 10.0), panel - LEFT - 8.0);
 
@@ -74,6 +76,17 @@ pub fn picture(
         draw_color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
+}
+
+/// Returns the unit of a score with its chance level, which is lower in layers that see more keys.
+fn unit_and_chance(score: &ScoreKind, chance: &[HeadScores]) -> String {
+    let chance = chance.iter().filter_map(|chance| chance.get(score)).filter(|chance| chance.is_finite());
+    match (chance.clone().reduce(f64::min), chance.reduce(f64::max)) {
+        (Some(low), Some(high)) if low == high => format!("{}, chance {}", score.unit, score.text(low)),
+        // The unit would leave too little room.
+        (Some(low), Some(high)) => format!("chance {}–{}", score.text(low), score.text(high)),
+        _ => score.unit.to_string(),
+    }
 }
 
 /// Returns the range in which `values` of a score are drawn. It starts at 0, or below 0 if a value is negative. The

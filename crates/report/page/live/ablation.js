@@ -17,6 +17,10 @@ const ABLATIONS = {
   stored: `its mean over ${data.model?.stored_sequences ?? 0} stored validation sequences`,
 };
 const hasStoredMeans = (data.model?.stored_sequences ?? 0) > 0;
+/** The default everywhere: mean ablation, as in the program, over the stored sequences if the page has any. */
+const DEFAULT_ABLATION = hasStoredMeans ? "stored" : "input";
+/** The way to ablate that clicks use. */
+let ablateBy = DEFAULT_ABLATION;
 
 /** Returns the component with a name such as 1.3, cross.1.3 or 1.mlp; throws if there is none. */
 function componentNamed(name) {

@@ -18,9 +18,10 @@ function inputParts({ tokens, first, source, before, heads, frozen, ablated, pat
 
 /** Returns the state as the fragment of an address. */
 function addressOf() {
-  const { kind, layer, head, query, key, view } = state;
+  const { kind, layer, head, query, key, view, sample, position } = state;
   const parts = inputParts(input);
-  parts.push(["shown", state.sample === TYPED_SAMPLE ? [kind, layer, head, query, key, view, Number(state.difference)].join("_") : ""]);
+  // Another sequence than the input follows, with its position.
+  parts.push(["shown", [kind, layer, head, query, key, view, Number(state.difference), ...(sample === TYPED_SAMPLE ? [] : [sample, position])].join("_")]);
   if (state.scale !== "linear") parts.push(["scale", state.scale]);
   if (at("pair").open) parts.push(["pair", [other.layer ?? "", other.head ?? "", other.sample !== null && other.sample < TYPED_SAMPLE ? other.sample : ""].join("_")]);
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
@@ -79,8 +80,9 @@ function readAddress(address) {
   const look = { scale, pair: one("pair") === undefined ? null : pairOf(one("pair").split("_")) };
   const shown = one("shown")?.split("_");
   if (!shown) return { input: found, ...look, shown: null };
-  const [query, key] = [below(shown[3], MAX_TOKENS), below(shown[4], MAX_TOKENS)];
-  return { input: found, ...look, shown: { ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
+  const [query, key] = [below(shown[3], Infinity), below(shown[4], Infinity)];
+  const sequence = shown[7] === undefined ? {} : { sample: below(shown[7], TYPED_SAMPLE), position: below(shown[8], Infinity) };
+  return { input: found, ...look, shown: { ...sequence, ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
 }
 
 /** Restores the state from the address; returns true if the address holds a valid state. */
@@ -106,7 +108,10 @@ async function restoreAddress() {
     Object.assign(other, found.pair);
     drawPair();
   }
-  if (found.shown && shownAnswer) {
+  if (found.shown?.sample !== undefined) {
+    // A reloaded page has restored the same sequence already, with the latest position.
+    if (!isReloaded || state.sample !== found.shown.sample) update(found.shown);
+  } else if (found.shown && shownAnswer) {
     const { queries, keys } = maps(TYPED_SAMPLE, found.shown.kind);
     const { query, key } = found.shown;
     showTyped({ ...found.shown, position: Math.min(query, shownAnswer.tokens.length - 1), query: Math.min(query, queries.length - 1), key: Math.min(key, keys.length - 1) });
@@ -121,6 +126,8 @@ let writeTimer = null;
 
 /** The number of undo steps at the last write. */
 let writtenSteps = 0;
+/** True until the first change of the address if the page was reloaded. */
+let isReloaded = /** @type {?PerformanceNavigationTiming} */ (performance.getEntriesByType("navigation")[0])?.type === "reload";
 /** False if the page has no address of its own, as in `<iframe srcdoc>`. */
 const hasAddress = location.protocol !== "about:";
 
@@ -164,6 +171,7 @@ function startAddress() {
   inputViews.push(writeAddress);
   for (const name of ["change", "toggle"]) at("pair").addEventListener(name, writeAddress);
   window.addEventListener("hashchange", () => {
+    isReloaded = false;
     if (location.hash !== addressOf()) restoreAddress();
   });
 }

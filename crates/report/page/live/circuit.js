@@ -6,8 +6,6 @@ const MAX_SEARCHED = 12;
 /** The minimum change of the loss for which a path is shown, as a share of the change when all components are ablated. */
 const MIN_PATH_EFFECT = 0.02;
 
-/** The way to ablate that clicks use. */
-let ablateBy = hasStoredMeans ? "stored" : "input";
 /** The effects of ablations on an input: losses by the name of a component or path. */
 let circuitEffects = { key: "", loss: 0, losses: new Map() };
 /** The paths found on an input, with the key of their effects; null for those of the analysis. */
@@ -119,7 +117,7 @@ function drawCircuit() {
   const had = svg.contains(document.activeElement);
   drawCircuitInto(svg, components, paths, Math.max(svg.parentElement.clientWidth, 240));
   restoreRoving(svg, circuitElements, had);
-  Object.assign(svg.dataset, { loss: circuitEffects.loss, by: ablateBy });
+  Object.assign(svg.dataset, { loss: Number.isNaN(circuitEffects.loss) ? "" : circuitEffects.loss, by: ablateBy });
   readCircuit();
   drawCircuitTables(components, paths);
 }
@@ -173,12 +171,16 @@ async function toggleAblation(target) {
 function startCircuit() {
   at("components").hidden = false;
   const options = Object.entries(ABLATIONS).filter(([by]) => by !== "stored" || hasStoredMeans);
-  at("ablate-by").append(...options.map(([by, text]) => element("option", { value: by }, text)));
+  for (const id of ["ablate-by", "ablate-head-by"]) {
+    at(id).append(...options.map(([by, text]) => element("option", { value: by }, text)));
+    at(id).addEventListener("change", (event) => {
+      ablateBy = event.target.value;
+      at("ablate-by").value = ablateBy;
+      drawIntervene();
+      computeCircuit();
+    });
+  }
   at("ablate-by").value = ablateBy;
-  at("ablate-by").addEventListener("change", (event) => {
-    ablateBy = event.target.value;
-    computeCircuit();
-  });
   for (const id of ["find-paths", "path-legend"]) at(id).hidden = !hasPaths;
   at("find-paths").addEventListener("click", findPaths);
   at("components").addEventListener("toggle", computeCircuit);

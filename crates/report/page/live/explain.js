@@ -13,7 +13,7 @@ const TERMS = {
   temperature: "The divisor of the logits: values below 1 sharpen the distribution, values above 1 flatten it, and 0 always takes the most likely token.",
   "top-k": "Sampling from the k most likely tokens only.",
   "top-p": "Sampling from the most likely tokens whose probabilities add up to at least p.",
-  ablation: "Removing the output of a component (zero or mean ablation).",
+  ablation: "Replacing the output of a component: by its mean (mean ablation, the default) or by zero (zero ablation).",
   component: "A head or a feed-forward layer: it reads the residual stream and adds its output to it.",
   path: "The part of a component's input that comes from an earlier component; ablating it removes only this part (path patching).",
   patching: "Running the model on one input with an activation taken from another input.",
@@ -24,17 +24,28 @@ const TERMS = {
   gain: "The loss of the best baseline minus the loss of the model.",
   "uniform distribution": "The baseline that gives each token the same probability.",
   "unigram baseline": "The loss of a predictor that knows only the frequency of each token.",
-  "mean-ablated": "With the output of a component replaced by its mean.",
+  "mean-ablated": "With the output of a component replaced by its mean over sequences, which removes what the output says about this one.",
+  "zero-ablated": "With the output of a component replaced by zero.",
   "determined targets": "The targets that the optimal predictor knows.",
   nats: "The unit of the loss, with the natural logarithm: 1 nat is 1.443 bits.",
 };
 
-/** The terms that sentences of the summary contain. */
-const SENTENCE_TERMS = ["gain", "uniform distribution", "unigram baseline", "mean-ablated", "determined targets", "nats", "floor"];
+/** The words of the summary that are defined, as patterns with their terms; longer ones first. */
+const SENTENCE_TERMS = [
+  [/mean-ablat\w+/, "mean-ablated"], [/zero-ablat\w+/, "zero-ablated"], [/ablat\w+/, "ablation"], [/unigram baseline/, "unigram baseline"],
+  [/uniform distribution/, "uniform distribution"], [/determined targets/, "determined targets"], [/gain/, "gain"], [/nats/, "nats"],
+  [/floor/, "floor"], [/(?:validation )?loss/, "loss"], [/components?/, "component"], [/paths?/, "path"],
+].map(([pattern, term]) => ({ pattern: new RegExp(`^${/** @type {RegExp} */ (pattern).source}$`, "i"), source: /** @type {RegExp} */ (pattern).source, term }));
+const ALL_SENTENCE_TERMS = new RegExp(`\\b(${SENTENCE_TERMS.map(({ source }) => source).join("|")})\\b`, "i");
 
-/** Splits a text into parts, of which the terms show their definitions. */
-function withTerms(text) {
-  return text.split(new RegExp(`\\b(${SENTENCE_TERMS.join("|")})\\b`)).map((part) => (SENTENCE_TERMS.includes(part) ? element("span", { class: "term", "data-term": part }, part) : part));
+/** Splits a text into parts, of which the terms show their definitions, each term once among the texts with the same `defined`. */
+function withTerms(text, defined = new Set()) {
+  return text.split(ALL_SENTENCE_TERMS).map((part) => {
+    const term = SENTENCE_TERMS.find(({ pattern }) => pattern.test(part))?.term;
+    if (!term || defined.has(term)) return part;
+    defined.add(term);
+    return element("span", { class: "term", "data-term": term }, part);
+  });
 }
 
 /** Makes each `[data-term]` show its definition on hover, focus and click. */

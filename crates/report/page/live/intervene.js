@@ -13,6 +13,22 @@ function strengthOf(position) {
   return input.heads.find((other) => isSame(other, target))?.strength ?? 1;
 }
 
+/** Returns how the chosen head is ablated at the query of changes, or at all queries; null if it is not. */
+const chosenAblation = () => (changedQuery() === null ? ablationOf({ kind: state.kind, layer: state.layer, head: state.head }) : strengthOf(changedQuery()) === 0 ? "zero" : null);
+
+/** Returns how a click ablates the chosen head: a single query and heads of the encoder only by zero. */
+const nextAblation = () => (changedQuery() === null && state.kind !== "encoder" ? ablateBy : "zero");
+
+/** Ablates the chosen head, or restores it. */
+function toggleChosen() {
+  const { kind, layer, head } = state;
+  if (changedQuery() !== null) return setChosenStrength(chosenAblation() ? 1 : 0);
+  const isShown = state.sample === TYPED_SAMPLE;
+  const computed = setAblation({ kind, layer, head }, chosenAblation() ? null : nextAblation());
+  if (!isShown) showTyped({ layer, head });
+  return computed;
+}
+
 /** Sets the strength of a head, at one query or at all queries; 1 is the strength as trained. */
 function setStrength(target, strength, options) {
   const others = input.heads.filter((other) => !isSame(other, target));
@@ -40,10 +56,15 @@ function freeze(isFrozen) {
 function drawIntervene() {
   const strength = strengthOf(changedQuery());
   at("strength").value = strength;
-  at("strength-text").replaceChildren(strength === 0 ? "off" : fixed(strength, 2));
-  at("strength").setAttribute("aria-valuetext", strength === 0 ? "off" : fixed(strength, 2));
-  at("switch-off").setAttribute("aria-pressed", strength === 0);
-  at("switch-off").replaceChildren(strength === 0 ? "Switch on" : "Switch off");
+  at("strength-text").replaceChildren(strength === 0 ? "zero" : fixed(strength, 2));
+  at("strength").setAttribute("aria-valuetext", strength === 0 ? "zero" : fixed(strength, 2));
+  const by = chosenAblation();
+  // The strength has no effect on a replaced output.
+  at("strength").disabled = by !== null && by !== "zero";
+  at("switch-off").setAttribute("aria-pressed", by !== null);
+  at("switch-off").replaceChildren(by ? "Restore" : nextAblation() === "zero" ? "Zero-ablate" : "Mean-ablate");
+  at("ablate-head-by").value = by ?? nextAblation();
+  at("ablate-head-by").disabled = by !== null || nextAblation() !== ablateBy;
   at("here-only-at").replaceChildren(`only for the query at position ${state.query}`);
   at("freeze").checked = input.frozen.some(isHead);
   at("intervene-on").hidden = state.sample === TYPED_SAMPLE;
@@ -58,7 +79,7 @@ function markChanged() {
   for (const [name, button] of thumbnails) {
     const [layer, head] = name.split(" ").map(Number);
     const isShown = ({ kind, layer: l, head: h }) => state.sample === TYPED_SAMPLE && kind === state.kind && l === layer && h === head;
-    button.classList.toggle("changed", input.heads.some(isShown) || input.frozen.some(isShown));
+    button.classList.toggle("changed", [input.heads, input.frozen, input.ablated].some((changes) => changes.some(isShown)));
   }
 }
 
@@ -68,7 +89,7 @@ const headInWords = ({ kind, layer, head }) => `${data.maps[0].length > 1 ? `${K
 /** Describes all changes, each with a function that undoes it. */
 function changesInWords() {
   const heads = input.heads.map((head) => ({
-    text: `${headInWords(head)} ${head.strength === 0 ? "off" : `at strength ${fixed(head.strength, 2)}`}${head.position === null ? "" : ` for the query at position ${head.position}`}`,
+    text: `${headInWords(head)} ${head.strength === 0 ? "zero-ablated" : `at strength ${fixed(head.strength, 2)}`}${head.position === null ? "" : ` for the query at position ${head.position}`}`,
     undo: () => setStrength(head, 1),
   }));
   const frozen = input.frozen.map((head) => ({
@@ -134,7 +155,7 @@ function drawEffect({ input: request, tokens, probabilities, probabilitiesBefore
 function startIntervene() {
   at("intervene").hidden = false;
   at("strength").addEventListener("input", (event) => setChosenStrength(Number(event.target.value), { typing: true }));
-  at("switch-off").addEventListener("click", () => setChosenStrength(strengthOf(changedQuery()) === 0 ? 1 : 0));
+  at("switch-off").addEventListener("click", toggleChosen);
   at("here-only").addEventListener("change", drawIntervene);
   at("freeze").addEventListener("change", (event) => {
     freeze(event.target.checked);

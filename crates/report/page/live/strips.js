@@ -34,9 +34,12 @@ function drawStrips() {
   readStrips();
 }
 
+/** The width of the strips, cached on resize, since reading it while tokens change would force a layout. */
+let stripsWidth = 0;
+
 /** Names the keys above the strips, if each has room. */
 function drawStripKeys(keys) {
-  const room = at("strip-rows").clientWidth / keys.length;
+  const room = stripsWidth / keys.length;
   at("strip-keys").hidden = room < 22;
   if (room >= 22) at("strip-keys").replaceChildren(...keys.map(({ text }) => element("span", { class: "token" }, short(text, Math.floor(room / 9)))));
 }
@@ -89,6 +92,11 @@ function startStrips() {
     /** @type {HTMLElement} */ (next).focus();
   });
   at("strips").addEventListener("toggle", drawStrips);
+  new ResizeObserver(([{ contentRect: { width } }]) => {
+    if (width === stripsWidth || width === 0) return;
+    stripsWidth = width;
+    drawStripKeys(maps().keys);
+  }).observe(box);
   mapViews.push([["theme", "sample", "kind", "layer", "head", "query", "scale"], drawStrips]);
   drawStrips();
 }

@@ -28,12 +28,12 @@ function tourHead() {
 }
 
 /** Returns the change that ablates a head. */
-const ablation = ({ layer, head }) => ({ kind: "decoder", layer, head, strength: 0, position: null });
+const ablation = ({ layer, head }) => ({ ablated: [{ kind: "decoder", layer, head, by: DEFAULT_ABLATION }] });
 
 /** Finds the position in a sequence where a head raises the probability of the true next token most. */
 async function findExample(component, { tokens, source = null }) {
   const isInduction = component.kinds.includes("induction");
-  const interventions = { heads: [{ ...ablation(component), positions: null }], frozen: [] };
+  const interventions = { heads: [], frozen: [], ...ablation(component) };
   const [plain, ablated] = [await live.forward(tokens, { source }), await live.forward(tokens, { source, interventions })];
   const rows = [plain, ablated].map((answer) => probabilitiesOf(answer, tokens.length));
   const map = plain.weights.decoder[component.layer][component.head];
@@ -88,7 +88,7 @@ function tourSteps(component, sequence, example) {
       ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
       : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
     { input: plain, show: view, text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}. The score of this key is ${nats(example.lead)} above the next one, so its weight is ${factor(Math.exp(example.lead))} times as large. Click the cell to see how the weight came about.`] },
-    { input: { ...plain, heads: [ablation(component)] }, show: { ...view }, text: [`Now ${name} is switched off (zero-ablated). The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
+    { input: { ...plain, ...ablation(component) }, show: { ...view }, text: [`Now ${name} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
     edge
       ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1], ...before }, text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`, ...beforeInWords] }
       : { input: plain, show: view, text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },

@@ -105,8 +105,19 @@ function markChip() {
   // A refused input has no chips.
   if (at(`chip-${marked}`)) at("chips").setAttribute("aria-activedescendant", `chip-${marked}`);
   else at("chips").removeAttribute("aria-activedescendant");
-  showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]'));
+  requestChipInView();
   drawReplacement(marked);
+}
+
+let isChipRequested = false;
+/** Scrolls to the selected chip in the next frame, when the layout is computed anyway. */
+function requestChipInView() {
+  if (isChipRequested) return;
+  isChipRequested = true;
+  requestAnimationFrame(() => {
+    isChipRequested = false;
+    showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]'));
+  });
 }
 
 /** Scrolls a box, but not the page, until a part of it is visible. */

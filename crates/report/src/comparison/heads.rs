@@ -35,7 +35,8 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
     let columns: Vec<(usize, usize)> =
         (0..layers).flat_map(|layer| (0..heads(layer)).map(move |head| (layer, head))).collect();
     let style = Text::new(LABEL_SIZE);
-    let names: Vec<String> = runs.iter().map(|run| style.fit(&run.name, MAX_NAME_WIDTH)).collect();
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let names = style.fit_distinct(&names, MAX_NAME_WIDTH);
     let left = MARGIN + names.iter().map(|name| style.width(name)).fold(0.0, f64::max) + 10.0;
     let width = ((WIDTH - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
     let rows = ROW_HEIGHT * runs.len() as f64;

@@ -46,8 +46,8 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
     let mut chart = LineChart::new(top, CURVES_HEIGHT, x, y);
     let style = Text::new(11.5);
     let room = WIDTH - 2.0 * MARGIN - 100.0;
-    let mut names = names_within(comparison, &style, room);
-    names.truncate(super::COLORS.len());
+    let shown = settings.len().min(super::COLORS.len());
+    let names = names_with_runs(comparison, &comparison.settings[..shown], &style, room);
     // The best run is drawn last, on top of all others.
     for run in comparison.runs.iter().rev() {
         let curve = run.curve.iter().map(|row| (x_axis.of(row), value(run, row.loss)));
@@ -61,9 +61,7 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
     let mut seen = BTreeSet::new();
     named.retain(|series| seen.insert(&series.name));
     for (line, series) in named.into_iter().enumerate() {
-        let name = style.fit(&series.name, room);
-        let series = Series { name, ..series.clone() };
-        legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [&series]);
+        legend(&mut picture, (chart.area.left, HEADING + 8.0 + 17.0 * line as f64), [series]);
     }
     let area = Rect { top: chart.area.bottom() + 84.0, height: rows, ..chart.area };
     draw_results(&mut picture, comparison, settings, area);
@@ -73,8 +71,7 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
 /// Draws the result of each run: one dot per run, a bar for the confidence interval of the mean, a line at the mean.
 fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
     let style = Text::new(LABEL_SIZE);
-    let names = names_within(comparison, &style, MAX_NAME_WIDTH).into_iter().take(settings.len());
-    let names: Vec<String> = names.map(|name| style.fit(&name, MAX_NAME_WIDTH)).collect();
+    let names = names_within(comparison, settings, &style, MAX_NAME_WIDTH);
     let widest = names.iter().map(|name| style.width(name)).fold(0.0, f64::max);
     let left = MARGIN + widest + 12.0;
     let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
@@ -117,16 +114,35 @@ fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Sett
     }
 }
 
-/// Returns the names of the settings. If one of them is wider than `width`, returns the names of their runs instead,
-/// since truncated names could be equal.
-fn names_within(comparison: &Comparison, style: &Text, width: f64) -> Vec<String> {
-    let names: Vec<String> = comparison.settings.iter().map(|setting| setting.name.clone()).collect();
+/// Returns the names of the runs of a setting.
+fn run_names(comparison: &Comparison, setting: usize) -> String {
+    let runs = comparison.runs.iter().filter(|run| run.setting == setting);
+    runs.map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the names of the first settings within `width`. If one of them is wider, returns the names of their runs
+/// instead, since shortened names could be equal.
+fn names_within(comparison: &Comparison, settings: &[Setting], style: &Text, width: f64) -> Vec<String> {
+    let names: Vec<String> = settings.iter().map(|setting| setting.name.clone()).collect();
     if names.iter().all(|name| style.width(name) <= width) {
         return names;
     }
-    let runs = |setting: usize| comparison.runs.iter().filter(move |run| run.setting == setting);
-    let run_names = |setting| runs(setting).map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
-    (0..names.len()).map(run_names).collect()
+    let runs: Vec<String> = (0..names.len()).map(|setting| run_names(comparison, setting)).collect();
+    style.fit_distinct(&runs, width)
+}
+
+/// Returns the names of the first settings, each with its runs, within `width`.
+fn names_with_runs(comparison: &Comparison, settings: &[Setting], style: &Text, width: f64) -> Vec<String> {
+    let names = names_within(comparison, settings, style, width);
+    let with_runs = names.into_iter().enumerate().map(|(setting, name)| {
+        let runs = run_names(comparison, setting);
+        let room = width - style.width(&format!("{name}: "));
+        match style.fit_distinct(std::slice::from_ref(&runs), room).concat() {
+            runs if runs.is_empty() || name.contains(&runs) => name,
+            runs => format!("{name}: {runs}"),
+        }
+    });
+    with_runs.collect()
 }
 
 /// Returns the lowest mean result and its setting, for the note below the title.

@@ -21,7 +21,7 @@ const MIN_WIDTH: f64 = 58.0;
 /// An axis of a chart or a colour bar.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// The quantity and its unit.
+    /// The quantity with its unit, and the scale if it is logarithmic.
     pub title: String,
     /// The range of values; on a logarithmic axis, the range of their decimal logarithms.
     pub range: Interval,
@@ -49,9 +49,13 @@ pub enum Scale {
 }
 
 impl Axis {
-    /// Creates an axis with a title and round labels.
+    /// Creates an axis with a title and round labels. The title of a logarithmic axis names its scale.
     pub fn new(title: &str, range: Interval, scale: Scale) -> Self {
-        let title = title.to_string();
+        let title = match (scale, title.strip_suffix(')')) {
+            (Scale::Logarithmic, Some(with_unit)) => format!("{with_unit}, log scale)"),
+            (Scale::Logarithmic, None) => format!("{title} (log scale)"),
+            (Scale::Linear | Scale::Integer, _) => title.to_string(),
+        };
         Self { title, range, scale, labels: None, is_labelled: true, color: None, is_clipped: false }
     }
 
@@ -134,7 +138,7 @@ impl Axis {
         }
         if self.is_labelled {
             let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE_SIZE / 2.0).max(50.0);
-            let style = Text::new(TITLE_SIZE).centered().upward();
+            let style = Text::new(TITLE_SIZE).shrunk(&self.title, area.height, 9.0).centered().upward();
             picture.text(&self.title, (area.left - title, area.center().1), &style);
         }
     }
@@ -183,6 +187,14 @@ impl Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logarithmic_axes_name_their_scale() {
+        let title = |title, scale| Axis::new(title, Interval { start: 0.0, end: 1.0 }, scale).title;
+        assert_eq!(title("loss (nats)", Scale::Logarithmic), "loss (nats, log scale)");
+        assert_eq!(title("gradient norm", Scale::Logarithmic), "gradient norm (log scale)");
+        assert_eq!(title("loss (nats)", Scale::Linear), "loss (nats)");
+    }
 
     #[test]
     fn titles_clear_the_widest_label() {

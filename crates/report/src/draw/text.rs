@@ -80,6 +80,32 @@ impl Text {
         let cuts = text.grapheme_indices(true).rev().map(|(end, _)| format!("{}…", text[..end].trim_end()));
         std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
     }
+
+    /// Returns the texts so that they fit into `width`. If one is wider, all lose as much of their common beginning as
+    /// needed, and texts that are still wider lose their middle: names often differ at the end.
+    pub fn fit_distinct(&self, texts: &[String], width: f64) -> Vec<String> {
+        let fits = |texts: &[String]| texts.iter().all(|text| self.width(text) <= width);
+        if fits(texts) {
+            return texts.to_vec();
+        }
+        let without =
+            |start: usize| texts.iter().map(|text| format!("…{}", &text[start..])).collect::<Vec<_>>();
+        let is_common = |start: &usize| texts.iter().all(|text| text.starts_with(&texts[0][..*start]));
+        let starts = texts[0].grapheme_indices(true).map(|(start, _)| start).take_while(is_common);
+        let cut = starts.map(without).filter(|_| texts.len() > 1).find(|texts| fits(texts));
+        cut.unwrap_or_else(|| texts.iter().map(|text| self.fit_middle(text, width)).collect())
+    }
+
+    /// Returns the text with an ellipsis in its middle if it is wider than `width`.
+    fn fit_middle(&self, text: &str, width: f64) -> String {
+        let parts: Vec<&str> = text.graphemes(true).collect();
+        let cut = |kept: usize| {
+            let (first, last) = (kept.div_ceil(2), kept / 2);
+            format!("{}…{}", parts[..first].concat(), parts[parts.len() - last..].concat())
+        };
+        let cuts = (1..parts.len()).rev().map(cut);
+        std::iter::once(text.to_string()).chain(cuts).find(|cut| self.width(cut) <= width).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +129,23 @@ mod tests {
         let cut = style.fit("attention is all you need", 60.0);
         assert!(cut.ends_with('…') && cut.starts_with("attent") && style.width(&cut) <= 60.0, "{cut}");
         assert_eq!(style.fit("attention", 1.0), "");
+    }
+
+    #[test]
+    fn names_that_are_cut_stay_distinct() {
+        let style = Text::new(10.0);
+        let texts = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let cut = |names: &[&str]| style.fit_distinct(&texts(names), 100.0);
+        assert_eq!(cut(&["a", "b"]), ["a", "b"]);
+        let ends = cut(&["shared/by/all/of/the/runs_1", "shared/by/all/of/the/runs_2"]);
+        assert!(
+            ends[0].starts_with('…') && ends[0].ends_with("the/runs_1") && ends[1].ends_with("_2"),
+            "{ends:?}"
+        );
+        let middles = cut(&["one long name of a run, first", "another long name of a run, second"]);
+        assert!(middles[0].ends_with("first") && middles[1].starts_with("another"), "{middles:?}");
+        assert!(ends.iter().all(|name| style.width(name) <= 100.0), "{ends:?}");
+        assert!(middles.iter().all(|name| name.contains('…') && style.width(name) <= 100.0), "{middles:?}");
+        assert!(cut(&["a single name that is too long_7"])[0].ends_with("_7"));
     }
 }

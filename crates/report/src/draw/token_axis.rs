@@ -148,7 +148,8 @@ pub(crate) fn stride_of(pitch: f64, needed: f64) -> usize {
     rounds.into_iter().find(|&round| round >= min_stride).unwrap_or(min_stride)
 }
 
-/// Returns the visible form of a token: whitespace and control characters as symbols, truncated to ten characters.
+/// Returns the visible form of a token, truncated to ten characters: whitespace and control characters as symbols, other
+/// invisible characters as their codes, such as `\u{3000}`.
 pub(crate) fn visible(token: &str) -> String {
     if token.is_empty() {
         return "∅".to_string();
@@ -156,25 +157,30 @@ pub(crate) fn visible(token: &str) -> String {
     let groups = token.graphemes(true);
     let is_cut = groups.clone().nth(MAX_CHARACTERS).is_some();
     let shown = groups.take(if is_cut { MAX_CHARACTERS - 1 } else { MAX_CHARACTERS });
-    shown.flat_map(visible_group).chain(is_cut.then_some('…')).collect()
+    shown.map(visible_group).chain(is_cut.then(|| "…".to_string())).collect()
 }
 
-/// Returns the visible form of characters that form one glyph. A joiner between two of them and the request for a
-/// coloured emoji change the glyph, and are kept.
-fn visible_group(group: &str) -> impl Iterator<Item = char> {
+/// Returns the visible form of characters that form one glyph. A joiner between two of them and the marks of an emoji
+/// change the glyph, and are kept.
+fn visible_group(group: &str) -> String {
     const JOINERS: [char; 2] = ['\u{200c}', '\u{200d}'];
-    let is_symbol = group.chars().next().is_some_and(|first| first > '\u{2000}' && !first.is_alphanumeric());
-    let is_kept = move |i: usize, character: char| {
+    let is_symbol = |first: char| first > '\u{2000}' && !first.is_alphanumeric() && !is_invisible(first);
+    let is_symbol = group.chars().next().is_some_and(is_symbol);
+    let is_kept = |i: usize, character: char| {
         let is_inside = 0 < i && i + character.len_utf8() < group.len();
-        is_inside && JOINERS.contains(&character) || i > 0 && character == EMOJI_FORM && is_symbol
+        let is_mark = matches!(character, EMOJI_FORM | '\u{e0020}'..='\u{e007f}');
+        is_inside && JOINERS.contains(&character) || i > 0 && is_mark && is_symbol
     };
-    let visible =
-        move |(i, character)| if is_kept(i, character) { character } else { visible_character(character) };
-    group.char_indices().map(visible)
+    let visible = |(i, character)| match character {
+        kept if is_kept(i, kept) => kept.to_string(),
+        invisible if is_invisible(invisible) => invisible.escape_unicode().to_string(),
+        other => symbol(other).to_string(),
+    };
+    group.char_indices().map(visible).collect()
 }
 
-/// Returns the visible form of a character.
-fn visible_character(character: char) -> char {
+/// Returns the symbol of whitespace or of a control character; other characters are unchanged.
+fn symbol(character: char) -> char {
     match character {
         ' ' => '␣',
         '\n' => '⏎',
@@ -183,27 +189,76 @@ fn visible_character(character: char) -> char {
         // The Unicode control pictures have the same order as the control characters.
         control @ '\0'..='\x1f' => char::from_u32(0x2400 + control as u32).unwrap_or('�'),
         '\x7f' => '␡',
-        // Invisible characters, some of which change the text direction.
-        '\u{ad}' | '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' => '·',
-        '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' => '·',
-        invisible if invisible.is_control() || invisible.is_whitespace() => '·',
         other => other,
+    }
+}
+
+/// Returns true for characters without a shape or symbol of their own, some of which change the text direction: those that
+/// Unicode lets fonts ignore, controls and whitespace beyond ASCII, and the blank Braille pattern.
+fn is_invisible(character: char) -> bool {
+    match character {
+        '\0'..='\x7f' => false,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' => true,
+        '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202f}'
+        | '\u{2060}'..='\u{206f}' => true,
+        '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' => true,
+        '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
+        other => other.is_control() || other.is_whitespace(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn whitespace_and_controls_are_visible() {
         assert_eq!(visible(" a\n"), "␣a⏎");
         assert_eq!(visible("\t\r\0"), "⇥␍␀");
-        assert_eq!(visible("\u{202e}x"), "·x");
+        assert_eq!(visible("\u{202e}x"), "\\u{202e}x");
+        assert_eq!(visible(&"\u{3000}".repeat(11)), format!("{}…", "\\u{3000}".repeat(9)));
         assert_eq!(visible(""), "∅");
-        assert_eq!(visible("a\u{200d}"), "a·", "a joiner without effect");
+        assert_eq!(visible("a\u{200d}"), "a\\u{200d}", "a joiner without effect");
         let emoji = "\u{1f469}\u{200d}\u{1f680}\u{2764}\u{fe0f}";
         assert_eq!(visible(emoji), emoji, "an astronaut and a red heart");
+    }
+
+    #[test]
+    fn different_tokens_look_different() {
+        let tokens = [
+            "",
+            " ",
+            "\u{3000}",
+            "\u{a0}",
+            "\u{2003}",
+            "\u{fe0e}",
+            "\u{fe0f}",
+            "a",
+            "a\u{fe0e}",
+            "a\u{fe0f}",
+            "a\u{200b}",
+            "a\u{34f}",
+            "\u{3164}",
+            "\u{2800}",
+            "\u{e0001}",
+            "\u{feff}",
+            "\u{85}",
+            "\u{7}",
+            "❤",
+            "❤\u{fe0f}",
+            "❤\u{fe0e}",
+        ];
+        let shown: BTreeSet<String> = tokens.iter().map(|token| visible(token)).collect();
+        assert_eq!(shown.len(), tokens.len(), "{shown:?}");
     }
 
     #[test]

@@ -37,7 +37,8 @@ fn scores(values: &[&[Option<f64>]], score: ScoreKind) -> Vec<Vec<HeadScores>> {
 }
 
 fn panel(values: &[&[Option<f64>]], score: ScoreKind) -> Picture {
-    head_scores::picture("golden", "128 validation sequences", &[score], &scores(values, score)).unwrap()
+    head_scores::picture("golden", "128 validation sequences", &[score], (&scores(values, score), &[]))
+        .unwrap()
 }
 
 #[test]
@@ -70,7 +71,10 @@ fn every_head_grid_fits_its_picture() {
         };
         let scores: Vec<Vec<HeadScores>> =
             (0..layers).map(|layer| (0..heads_per_layer).map(|i| head(layer, i)).collect()).collect();
-        let panels = head_scores::picture("golden", "128 validation sequences", &KINDS, &scores).unwrap();
+        let chance = vec![HeadScores::new([(INDUCTION, Some(0.25))]); layers];
+        let panels =
+            head_scores::picture("golden", "128 validation sequences", &KINDS, (&scores, &chance)).unwrap();
+        assert_eq!(vector(&panels).matches("chance 0.25").count(), 1);
         assert!(drawn(&panels).count(color::INK) > 100);
         let steps = [1, 100, 200, 300, 500].map(|step| ScoredStep { step, heads: scores.clone() });
         assert!(
@@ -170,7 +174,7 @@ fn head_formation_is_marked_at_its_step() {
 #[test]
 fn unknown_scores_have_no_picture() {
     let nothing = scores(&[&[None, None]], INDUCTION);
-    assert!(head_scores::picture("golden", "", &KINDS, &nothing).is_none());
+    assert!(head_scores::picture("golden", "", &KINDS, (&nothing, &[])).is_none());
     let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });
     assert!(formation::picture(&loss(None), &KINDS, &steps).is_none());
     assert!(formation::picture(&loss(None), &KINDS, &[]).is_none());

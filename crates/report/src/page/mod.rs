@@ -55,8 +55,8 @@ pub struct Heads {
     /// The scores.
     #[serde(rename = "heads")]
     pub scores: Vec<Vec<HeadScores>>,
-    /// The chance level of each score: the scores of a head that attends to all visible keys equally.
-    pub chance: HeadScores,
+    /// The chance level of each score by layer: the scores of a head that attends to all visible keys equally.
+    pub chance: Vec<HeadScores>,
     /// The head of each layer that is shown first, by kind of attention. [`Page::new`] chooses missing ones.
     pub shown: ShownHeads,
     /// The kinds of scores, in the order in which they are displayed.
@@ -165,7 +165,7 @@ impl Page {
         let curves = attention_over_time::picture(run, reading, &layers);
         let map = attention::picture(run, reading, &layers, all.colors);
         let maps = [map, curves, heads::picture(run, reading, &layers, all.colors)];
-        let scores = head_scores::picture(run, &all.measured_on, &all.kinds, &all.scores);
+        let scores = head_scores::picture(run, &all.measured_on, &all.kinds, (&all.scores, &all.chance));
         let optional = [prediction::picture(run, reading), scores];
         maps.into_iter().chain(optional.into_iter().flatten()).collect()
     }

@@ -85,7 +85,7 @@ impl PageData {
             heads: Heads {
                 measured_on: "3 sequences".to_string(),
                 scores: self.heads.clone(),
-                chance: HeadScores::new([(SCORE, Some(0.05))]),
+                chance: vec![HeadScores::new([(SCORE, Some(0.05))]); self.heads.len()],
                 shown: [(AttentionKind::Decoder, vec![0; self.heads.len()])].into(),
                 kinds: vec![SCORE],
                 notes: Vec::new(),
