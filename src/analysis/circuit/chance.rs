@@ -1,4 +1,4 @@
-//! What chance gives: the effects in a model with random weights, as plain data.
+//! The effects in a model with random weights, which show what chance gives, as plain data.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +14,10 @@ pub struct RandomEffects {
     pub components: usize,
     /// The number of targets.
     pub targets: usize,
-    /// The connections between the components of the circuit; `None` if the circuit has no connections.
+    /// The connections between the components of the circuit; `None` without connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<RandomEffect>,
-    /// The neurons; `None` if no neurons are reported.
+    /// The neurons; `None` without neurons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neurons: Option<RandomEffect>,
     /// The logit difference of one pair of clean and corrupted sequences, in logits, when a component is restored; `None`

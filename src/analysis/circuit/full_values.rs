@@ -21,7 +21,7 @@ impl FullValues {
         mean(&self.values)
     }
 
-    /// Returns the 95 % interval of the change from these values to those of an ablation; `None` for a single group.
+    /// Returns the 95 % interval of the change from these values to the values of an ablation; `None` for a single group.
     pub fn interval(&self, ablated: &[f64]) -> Option<[f64; 2]> {
         let changes = ablated.iter().zip(&self.values).map(|(ablated, full)| ablated - full);
         interval(&changes.collect::<Vec<_>>(), &self.groups)

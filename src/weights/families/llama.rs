@@ -156,7 +156,7 @@ fn window(keys: Keys) -> Result<Option<usize>> {
     keys.size("sliding_window")
 }
 
-/// Returns every how many layers one of a SmolLM3 has no rotary positions; `None` if all have them.
+/// Returns the interval of the layers of a SmolLM3 without rotary positions; `None` if all layers have them.
 fn skip_every(keys: Keys, layers: usize) -> Result<Option<usize>> {
     let Some(listed) = keys.list("no_rope_layers")? else {
         let interval = keys.size("no_rope_layer_interval")?.unwrap_or(4);

@@ -49,7 +49,7 @@ pub enum Family {
     Qwen2,
     /// Qwen3.
     Qwen3,
-    /// SmolLM3, in which some layers have no rotary positions.
+    /// SmolLM3, with its layers without rotary positions.
     Smollm3,
 }
 

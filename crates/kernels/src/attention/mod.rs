@@ -53,7 +53,7 @@ use super::vector::update;
 use piece::Piece;
 use rotary::{RotaryTables, RotationDirection};
 
-/// What turns products of queries and keys into scores, and scores into weights.
+/// The options of scores and of their softmax.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScoreOptions<'a> {
     /// The factor of the products; `1 / sqrt(d_head)` if absent.
@@ -83,7 +83,7 @@ pub struct Attention<'a> {
     pub key_value_heads: usize,
     /// The width of a head.
     pub d_head: usize,
-    /// What turns products of queries and keys into scores.
+    /// The options of the scores.
     pub scores: ScoreOptions<'a>,
     /// The keys visible to each query, `[batch, query_time]`, or `[query_time]` for all sequences. If it is empty, all
     /// keys are visible to all queries.
@@ -302,7 +302,7 @@ pub struct Saved<'a> {
 /// Computes the gradients of the attention's sinks, `[heads]`; each is overwritten.
 ///
 /// # Panics
-/// Panics if the attention has no sinks.
+/// Panics if the attention lacks sinks.
 pub fn sink_gradients(attention: &Attention, saved: &Saved, gradients: &mut [f32]) {
     sinks::gradients(attention, attention.scores.sinks.expect("an attention with sinks"), saved, gradients);
 }

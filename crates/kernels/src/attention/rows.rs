@@ -33,8 +33,8 @@ impl Block<'_> {
         sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[self.piece.first_head + self.head])
     }
 
-    /// Adds the bias, bounds the scores and hides keys, up to the last visible key rounded up to a multiple of [`LANES`]; returns the
-    /// rounded number of keys.
+    /// Adds the bias, bounds the scores and hides keys, up to the last visible key rounded up to a multiple of
+    /// [`LANES`]; returns the rounded number of keys.
     #[inline(always)]
     fn finish_scores<S: Simd>(&self, simd: S, query: usize, scores: &mut [f32]) -> usize {
         let Piece { attention, sequence, first_head, .. } = *self.piece;

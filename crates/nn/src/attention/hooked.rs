@@ -103,7 +103,7 @@ pub(super) fn with_weights<B: Backend>(
     Ok((output, recorded.0.expect("recorded attention has weights")))
 }
 
-/// What turns the contexts of the heads into the output of the layer.
+/// The last steps of a layer, from the contexts of the heads to its output.
 pub(super) struct HeadOutput<'a, B: Backend> {
     /// The output projection.
     pub projection: &'a Linear<B>,

@@ -158,7 +158,6 @@ impl<B: Backend> Block<B> {
         let input = norms.input(x.clone())?;
         let readers = (&[Query, Key, Value][..], attention.heads);
         let head_hooks = attention_hooks(hooks.reborrow(), HookPoint::SelfAttention, readers, (&x, &norms))?;
-        let position = &self.position(position);
         let [residual, x] = norms.split(x);
         let input = AttentionInput { input, residual, mask, position, cache };
         let mut x = norms.output(x, attention.forward_hooked(input, head_hooks)?);
@@ -185,7 +184,7 @@ impl<B: Backend> Block<B> {
         Ok(hooks.apply(HookPoint::ResidualPost, norms.output(x, output)))
     }
 
-    /// Returns the effect of positions on the scores of this block, given that on the scores of a block with all positions.
+    /// Returns the input's `position` for this block, given the effect of positions on a block that does not skip any.
     pub fn position(&self, position: &ScorePosition<B>) -> ScorePosition<B> {
         match position {
             ScorePosition::Rotation { .. } if self.skips_rotation => ScorePosition::None,

@@ -7,7 +7,7 @@ use super::block::Block;
 use super::embedding::{Embeddings, token_embedding};
 use super::{Architecture, Decoder, Encoder, Model, ModelConfig, OneLayerDecoder, Sizes, each_parameter};
 use crate::ops::{Norm, NormKind};
-use crate::position::{Direction, PositionScheme, PositionSettings, Widths};
+use crate::position::{Direction, PositionSettings, Widths};
 use crate::role::{ParamRole, ParamRoles};
 use crate::{Error, Result, error::ensure};
 
@@ -118,7 +118,7 @@ impl ModelConfig {
                 let widths = Widths { rotation, ..widths };
                 let settings =
                     PositionSettings { widths, context: sizes.context, direction: Direction::Causal, device };
-                (self.position == PositionScheme::Rotary).then(|| self.position.init(&settings)).flatten()
+                self.position.init(&settings)
             }),
             blocks: blocks(reads_source)?,
             norm: norm(),

@@ -43,7 +43,7 @@ choices! {
 }
 
 choices! {
-    /// What a norm of queries or keys covers: the values of `qk_norm_scope`.
+    /// The scopes of a norm of queries or keys: the values of `qk_norm_scope`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "snake_case")]
@@ -85,7 +85,7 @@ pub struct ModelConfig {
     /// Applies an RMS norm to the query and key of each head of self-attention, as in Qwen3. It bounds the scores at
     /// high learning rates.
     pub qk_norm: bool,
-    /// With `qk_norm`: what a norm covers, the query or key of each head or those of all heads together, as in OLMo 2.
+    /// Scope of each norm with `qk_norm`: the query or key of one head, or the queries or keys of all heads, as in OLMo 2.
     #[serde(skip_serializing_if = "is_default")]
     pub qk_norm_scope: QkNormScope,
     /// Factor of the products of queries and keys, instead of 1 / sqrt(`d_head`). GPT-Neo uses 1, Gemma 2 a constant of
@@ -121,11 +121,11 @@ pub struct ModelConfig {
     /// scaling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rope_theta_local: Option<f64>,
-    /// Fraction of each head's elements that rotary positions rotate; the rest has no positions. Pythia uses 0.25 (Black
+    /// Fraction of each head's elements that rotary positions rotate. Pythia uses 0.25 (Black
     /// et al., 2022, arXiv 2204.06745). By default, all are rotated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotary_fraction: Option<f64>,
-    /// Every how many layers one has no rotary positions, as in SmolLM3, where it is 4: layers 4, 8, ... have none (Yang et
+    /// Interval of the layers without rotary positions: 4 for layers 4, 8, ..., as in SmolLM3 (Yang et
     /// al., 2025, arXiv 2501.18795). By default, all layers have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotary_skip_every: Option<usize>,

@@ -194,7 +194,7 @@ impl<B: Backend> Decoder<B> {
         };
         match self.config.softcap {
             0.0 => logits,
-            cap => (logits / cap).tanh() * cap,
+            cap => ops::softcap(logits, cap),
         }
     }
 }

@@ -83,7 +83,8 @@ impl<B: Backend> Encoder<B> {
         let mut x = hooks.apply(HookPoint::Embedding, x);
         for (layer, block) in self.blocks.iter().enumerate() {
             hooks.layer = layer;
-            let input = BlockInput { x, memory: None, mask: &mask, position: &position, cache: None };
+            let position = &block.position(&position);
+            let input = BlockInput { x, memory: None, mask: &mask, position, cache: None };
             x = block.forward(input, hooks.reborrow())?;
         }
         let x = hooks.apply(HookPoint::Final, x);

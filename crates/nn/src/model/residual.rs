@@ -53,7 +53,7 @@ impl NormPlacement {
 pub struct SublayerNorms<'a, B: Backend> {
     /// The placement of the norms.
     pub placement: NormPlacement,
-    /// The only norm; with a sandwich, that of the input.
+    /// The only norm, or the norm of the input in a sandwich.
     pub norm: &'a Norm<B>,
     /// The norm of the output in a sandwich.
     pub output: Option<&'a Norm<B>>,

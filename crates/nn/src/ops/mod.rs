@@ -55,6 +55,11 @@ pub use precision::{Precision, precision};
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend, ops::FloatTensor};
 
+/// Bounds numbers smoothly: `cap tanh(x / cap)` (Gemma Team, 2024, arXiv 2408.00118).
+pub fn softcap<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
+    (x / cap).tanh() * cap
+}
+
 /// Wraps a float primitive as a tensor of a known rank.
 fn float<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

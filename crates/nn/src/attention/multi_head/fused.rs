@@ -11,7 +11,7 @@
 //! (Shazeer, 2019, arXiv 1911.02150).
 //!
 //! With `qk_norm`, an RMS norm is applied to each head's query and key before the rotary rotation (Henry et al., 2020,
-//! arXiv 2010.04245; with gains as in Qwen3), or to those of all heads together (OLMo 2, arXiv 2501.00656). It bounds the
+//! arXiv 2010.04245; with gains as in Qwen3), or to the queries and keys of all heads together (OLMo 2, arXiv 2501.00656). It bounds the
 //! scores however large the projections grow.
 
 use burn::config::Config;
@@ -103,7 +103,7 @@ pub struct MultiHeadAttention<B: Backend> {
     pub query_norm: Option<Norm<B>>,
     /// The norm of each head's key, or of the keys of all heads together.
     pub key_norm: Option<Norm<B>>,
-    /// How products of queries and keys become weights.
+    /// The settings of the scores and of their softmax.
     pub scores: ScoreFunction<B>,
     /// The projection of the input to the gates of the heads' outputs.
     pub gate: Option<Linear<B>>,

@@ -1,4 +1,4 @@
-//! How products of queries and keys become attention weights, apart from masks and positions.
+//! The scores of queries and keys and their softmax, apart from masks and positions.
 //!
 //! ```text
 //! s_ij = scale q_i . k_j          scale = 1 / sqrt(d_head) unless given

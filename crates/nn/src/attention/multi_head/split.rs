@@ -133,7 +133,7 @@ impl<B: Backend> SplitHeads<B> {
         })
     }
 
-    /// Returns what turns the heads' contexts into the output.
+    /// Returns the last steps of the layer.
     pub(in crate::attention) fn head_output(&self) -> HeadOutput<'_, B> {
         HeadOutput { projection: &self.output, dropout: &self.dropout, gates: None }
     }

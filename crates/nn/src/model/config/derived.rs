@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 
 use super::{Architecture, LayerSpan, ModelConfig, QkNormScope};
 use crate::attention::{Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
-use crate::position::{RopeScaling, Rotation};
+use crate::position::{PositionScheme, RopeScaling, Rotation};
 
 impl ModelConfig {
     /// Returns the number of positions that a query sees in the decoder's self-attention of a layer; `None` for all.
@@ -86,9 +86,10 @@ impl ModelConfig {
         }
     }
 
-    /// Returns the frequencies of rotary positions in local layers; `None` if they are those of all layers.
+    /// Returns the frequencies of rotary positions in local layers; `None` if all layers have the same.
     pub fn local_rotation(&self) -> Option<Rotation> {
-        let theta = self.rope_theta_local.filter(|_| self.has_window())?;
+        let theta =
+            self.rope_theta_local.filter(|_| self.position == PositionScheme::Rotary && self.has_window())?;
         Some(Rotation { theta, scaling: RopeScaling::None, ..self.rotation() })
     }
 

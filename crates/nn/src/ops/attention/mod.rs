@@ -12,7 +12,7 @@ pub use rotate::rotate;
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use super::kernels::{Kernels, kernels};
-use super::{Mask, dropout, host, masked_softmax, precision::matmul};
+use super::{Mask, dropout, host, masked_softmax, precision::matmul, softcap};
 use crate::{Error, Result};
 
 /// The options of an attention operation.
@@ -232,7 +232,7 @@ impl<B: Backend> HeadParts<B> {
             None => scores,
         };
         match self.softcap {
-            Some(cap) => (scores / cap).tanh() * cap,
+            Some(cap) => softcap(scores, cap),
             None => scores,
         }
     }
