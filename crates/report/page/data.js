@@ -21,6 +21,19 @@ async function embedded() {
 
 const [data, bytes] = await embedded();
 
+/** Returns a function that requests a call of `draw` in the next frame, one for all requests until then. */
+function oncePerFrame(draw) {
+  let isRequested = false;
+  return () => {
+    if (isRequested) return;
+    isRequested = true;
+    requestAnimationFrame(() => {
+      isRequested = false;
+      draw();
+    });
+  };
+}
+
 /** Creates an element; its children are text and elements, never markup. */
 function element(tag, attributes = {}, ...children) {
   const created = document.createElement(tag);

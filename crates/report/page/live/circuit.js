@@ -52,15 +52,7 @@ async function computeCircuit() {
   for (const path of shownPaths()) await compute(pathName(path), { paths: [{ ...path, by }] });
 }
 
-let isDrawingRequested = false;
-function requestCircuitDrawing() {
-  if (isDrawingRequested) return;
-  isDrawingRequested = true;
-  requestAnimationFrame(() => {
-    isDrawingRequested = false;
-    drawCircuit();
-  });
-}
+const requestCircuitDrawing = oncePerFrame(() => drawCircuit());
 
 /** Searches the paths between the components with the largest effects on the input. */
 async function findPaths() {

@@ -109,16 +109,8 @@ function markChip() {
   drawReplacement(marked);
 }
 
-let isChipRequested = false;
 /** Scrolls to the selected chip in the next frame, when the layout is computed anyway. */
-function requestChipInView() {
-  if (isChipRequested) return;
-  isChipRequested = true;
-  requestAnimationFrame(() => {
-    isChipRequested = false;
-    showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]'));
-  });
-}
+const requestChipInView = oncePerFrame(() => showWithin(at("chips"), at("chips").querySelector('[aria-selected="true"]')));
 
 /** Scrolls a box, but not the page, until a part of it is visible. */
 function showWithin(box, part) {
