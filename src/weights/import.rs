@@ -31,6 +31,8 @@ pub enum ImportFormat {
     Qwen3,
     /// SmolLM3 from transformers.
     Smollm3,
+    /// GPT-NeoX and Pythia from transformers.
+    GptNeox,
     /// A nanoGPT checkpoint (PyTorch file).
     Nanogpt,
     /// Weights written by this program.
@@ -167,6 +169,7 @@ fn read_foreign(
         Some(ImportFormat::Qwen2) => Family::Qwen2,
         Some(ImportFormat::Qwen3) => Family::Qwen3,
         Some(ImportFormat::Smollm3) => Family::Smollm3,
+        Some(ImportFormat::GptNeox) => Family::GptNeox,
         Some(ImportFormat::Nanogpt) => Family::Nanogpt,
         None if is_nanogpt => Family::Nanogpt,
         Some(ImportFormat::Native) | None => Family::named_by(&config, config_path)?,

@@ -69,7 +69,7 @@ fn unsupported_config_features_are_refused_by_key() {
     Llama::new().refuses_changes([
         (
             json!({"model_type": "phi"}),
-            "`model_type` is \"phi\"; the supported families are gpt2, llama, mistral, qwen2, qwen3, smollm3",
+            "`model_type` is \"phi\"; the supported families are gpt2, llama, mistral, qwen2, qwen3, smollm3, gpt_neox",
         ),
         (json!({"use_sliding_window": true}), "`use_sliding_window` is true, but only false"),
         (json!({"sliding_window": 8}), "`sliding_window` is 8, but a llama has no sliding window"),

@@ -25,7 +25,7 @@ try:
     import torch
     from safetensors.torch import load_file, save_file
     from transformers import AutoModelForCausalLM
-    from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config
+    from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config
     from transformers.utils import logging as transformers_logging
 except ImportError as missing:
     print(missing)
@@ -62,6 +62,10 @@ MODELS = {
     "qwen3-untied": (Qwen3Config(**SIZES, head_dim=16), torch.bfloat16),
     "mistral": (MistralConfig(**SIZES, head_dim=16, sliding_window=4), torch.float32),
     "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 0]), torch.float32),
+    "pythia": (GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}), torch.float16),
+    "pythia-sequential": (GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"},
+                                      rotary_pct=0.5, rotary_emb_base=500, use_parallel_residual=False,
+                                      attention_bias=False, tie_word_embeddings=True), torch.float32),
     "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
                         activation_function="relu"), torch.float32),
     # Deep enough that `explain` estimates effects by gradients.

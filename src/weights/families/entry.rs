@@ -24,9 +24,59 @@ pub struct TensorPart {
     pub columns: usize,
     /// True if the foreign layout is `[out, in]`, the transpose of the native one.
     pub is_transposed: bool,
-    /// The width of the heads if rotary positions apply. The foreign layout rotates the pairs (i, i + width / 2), the
-    /// native one the neighbours (2i, 2i + 1), so the columns of a head are permuted.
-    pub rotary_width: Option<usize>,
+    /// The order of the columns.
+    pub order: ColumnOrder,
+}
+
+/// The order of the columns of a foreign tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnOrder {
+    /// The native order.
+    Native,
+    /// Heads of this width with rotary positions.
+    Rotary(RotatedHead),
+    /// The query, key and value of the first head, then those of the next one, and so on, instead of all queries first.
+    ByHead {
+        /// The number of heads.
+        heads: usize,
+        /// The columns of a query or key.
+        head: RotatedHead,
+    },
+}
+
+/// The columns of a head with rotary positions. The foreign layout rotates the pairs (i, i + rotated / 2), the native one
+/// the neighbours (2i, 2i + 1), so the rotated columns of a head are permuted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RotatedHead {
+    /// The width of the head.
+    pub width: usize,
+    /// The number of its first columns that are rotated.
+    pub rotated: usize,
+}
+
+impl RotatedHead {
+    /// Returns the native column of a foreign column.
+    fn native(self, column: usize) -> usize {
+        let half = (self.rotated / 2).max(1);
+        if column < self.rotated { 2 * (column % half) + column / half } else { column }
+    }
+}
+
+impl ColumnOrder {
+    /// Returns the native column of a foreign column.
+    fn native(self, column: usize) -> usize {
+        match self {
+            Self::Native => column,
+            Self::Rotary(head) => column / head.width * head.width + head.native(column % head.width),
+            Self::ByHead { heads, head } => {
+                let (part, column, of_head) =
+                    (column / head.width % 3, column % head.width, column / (3 * head.width));
+                // Values are not rotated.
+                let column = if part < 2 { head.native(column) } else { column };
+                (part * heads + of_head) * head.width + column
+            }
+        }
+    }
 }
 
 /// Returns the entries of a module that concatenates foreign modules. A linear layer or a table has `rows`; a norm has
@@ -65,7 +115,7 @@ impl TensorEntry {
 
     /// Returns true if the parameter is a single foreign tensor with the same layout.
     fn is_identity(&self) -> bool {
-        matches!(&self.parts[..], [part] if part.rotary_width.is_none() && (self.rows.is_none() || !part.is_transposed))
+        matches!(&self.parts[..], [part] if part.order == ColumnOrder::Native && (self.rows.is_none() || !part.is_transposed))
     }
 
     /// Packs the parameter from the tensors of its parts. Each tensor is read once, when the parameter is read.
@@ -112,12 +162,7 @@ impl TensorEntry {
         let part = &self.parts[part];
         let rows = self.rows.unwrap_or(1);
         for column in 0..part.columns {
-            let native = start
-                + part.rotary_width.map_or(column, |width| {
-                    let (head, i) = (column / width, column % width);
-                    let half = width / 2;
-                    head * width + 2 * (i % half) + i / half
-                });
+            let native = start + part.order.native(column);
             for row in 0..rows {
                 let foreign =
                     if part.is_transposed { column * rows + row } else { row * part.columns + column };
@@ -139,13 +184,14 @@ mod tests {
     #[test]
     fn packing_interleaves_rotary_halves_and_unpacks() {
         // Two rows: two heads of four columns with rotary positions, and three columns without.
-        let part = |theirs: &str, columns, rotary_width| TensorPart {
+        let part = |theirs: &str, columns, order| TensorPart {
             theirs: theirs.into(),
             columns,
             is_transposed: true,
-            rotary_width,
+            order,
         };
-        let parts = vec![part("q", 8, Some(4)), part("v", 3, None)];
+        let rotary = ColumnOrder::Rotary(RotatedHead { width: 4, rotated: 4 });
+        let parts = vec![part("q", 8, rotary), part("v", 3, ColumnOrder::Native)];
         let entry = TensorEntry { ours: "qkv".into(), rows: Some(2), parts };
         assert_eq!(entry.shape(), [2, 11]);
         let theirs = vec![lazy("q", &[8, 2], 0), lazy("v", &[3, 2], 100)];
@@ -159,5 +205,17 @@ mod tests {
         for (again, theirs) in entry.unpacked(ours).iter().zip(&theirs) {
             assert_eq!((&again.name, again.read().unwrap()), (&theirs.name, theirs.read().unwrap()));
         }
+    }
+
+    #[test]
+    fn queries_keys_and_values_by_head_are_grouped_by_kind() {
+        // Two heads of width 4, of which the first two columns are rotated: a permutation without effect for two columns.
+        let by_head = |rotated| ColumnOrder::ByHead { heads: 2, head: RotatedHead { width: 4, rotated } };
+        let native: Vec<usize> = (0..24).map(|column| by_head(2).native(column)).collect();
+        let starts = [0, 8, 16, 4, 12, 20];
+        let expected: Vec<usize> = starts.iter().flat_map(|start| *start..start + 4).collect();
+        assert_eq!(native, expected);
+        let native: Vec<usize> = (0..12).map(|column| by_head(4).native(column)).collect();
+        assert_eq!(native, [0, 2, 1, 3, 8, 10, 9, 11, 16, 17, 18, 19]);
     }
 }

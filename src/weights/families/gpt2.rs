@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::entry::{TensorEntry, TensorPart, module};
+use super::Family;
+use super::entry::{ColumnOrder, TensorEntry, TensorPart, module};
 use super::keys::Keys;
-use super::{Family, Obstacle};
+use super::layout::{Layout, Obstacle};
 use crate::error::Result;
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{Activation, NormKind};
@@ -36,17 +37,55 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
     ("swish", Activation::Silu),
 ];
 
+/// The layout of GPT-2.
+pub(super) struct Gpt2;
+
+impl Layout for Gpt2 {
+    fn prefix(&self) -> &'static str {
+        "transformer."
+    }
+
+    fn table(&self) -> &'static str {
+        "wte.weight"
+    }
+
+    fn is_rotary(&self) -> bool {
+        false
+    }
+
+    fn keys(&self) -> &'static [(&'static str, &'static str)] {
+        &KEYS
+    }
+
+    fn read(
+        &self,
+        family: Family,
+        keys: Keys,
+        tensors: &BTreeMap<String, LazyTensor>,
+    ) -> Result<Description> {
+        read(family, keys, tensors)
+    }
+
+    fn entries(&self, family: Family, description: &Description, has_biases: bool) -> Vec<TensorEntry> {
+        entries(family, &description.model, description.sizes, has_biases)
+    }
+
+    fn obstacles(&self, _family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+        obstacles(model)
+    }
+
+    fn write(&self, _family: Family, description: &Description) -> Value {
+        write(description)
+    }
+}
+
 /// Returns the entries of all tensors of a model, with biases or without.
-pub(super) fn entries(
-    family: Family,
-    model: &ModelConfig,
-    sizes: Sizes,
-    has_biases: bool,
-) -> Vec<TensorEntry> {
+fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<TensorEntry> {
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
     let mut add = |theirs: &str, ours: &str, rows, columns, is_transposed, has_bias| {
-        let part = TensorPart { theirs: theirs.to_string(), columns, is_transposed, rotary_width: None };
+        let part =
+            TensorPart { theirs: theirs.to_string(), columns, is_transposed, order: ColumnOrder::Native };
         entries.extend(module(ours, rows, has_bias, &[part]));
     };
     add("wte", "embedding.token", Some(sizes.vocab), d_model, false, false);
@@ -74,7 +113,7 @@ pub(super) fn entries(
 }
 
 /// Native keys and the matching keys of a config.
-pub(super) const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 7] = [
     ("d_model", "n_embd"),
     ("feed_forward", "n_inner"),
     ("d_inner", "n_inner"),
@@ -91,11 +130,7 @@ pub(super) fn is_mask(name: &str) -> bool {
 
 /// Reads the model description from transformers' `GPT2Config` or nanoGPT's `model_args`. Sizes that the config omits
 /// are inferred from tensor shapes.
-pub(super) fn read(
-    family: Family,
-    keys: Keys,
-    tensors: &BTreeMap<String, LazyTensor>,
-) -> Result<Description> {
+fn read(family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<Description> {
     let axis = |name: &str, axis: usize| tensors.get(name).and_then(|tensor| tensor.shape.get(axis).copied());
     let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
         Some(size) => Ok(size),
@@ -150,7 +185,7 @@ pub(super) fn read(
 /// Returns true if the output layer is the token embedding. The files of transformers may store a copy of a tied head.
 fn is_tied(keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> {
     let declared = keys.flag("tie_word_embeddings")?;
-    let has_own = super::has_separate_head(tensors, "wte.weight")?;
+    let has_own = super::has_separate_head(tensors, &Gpt2)?;
     if declared == Some(true) && has_own {
         return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
     }
@@ -163,9 +198,8 @@ fn is_tied(keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> 
     Ok(declared != Some(false) && !has_own)
 }
 
-/// Returns each key that GPT-2 restricts, a flag, and the required value. The flag is true if GPT-2 cannot express the
-/// model's value. Missing biases are not an obstacle: they are exported as zeros.
-pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
+/// Lists the keys that GPT-2 restricts. Missing biases are not an obstacle: they are exported as zeros.
+fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
@@ -178,7 +212,7 @@ pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
 }
 
 /// Returns the contents of a `config.json`.
-pub(super) fn write(Description { model, sizes }: &Description) -> Value {
+fn write(Description { model, sizes }: &Description) -> Value {
     let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
     json!({
         "architectures": ["GPT2LMHeadModel"],

@@ -11,16 +11,58 @@
 //! | `layers.0.mlp.down_proj` | `blocks.0.feed_forward.down` |
 //! | `norm.weight`, `lm_head.weight` | `norm.gamma`, `head.weight` |
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::entry::{TensorEntry, TensorPart, module};
+use super::entry::{ColumnOrder, RotatedHead, TensorEntry, TensorPart, module};
 use super::keys::Keys;
-use super::{Family, Obstacle, rope};
+use super::layout::{Layout, Obstacle};
+use super::{Family, rope};
 use crate::error::Result;
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
 use crate::ops::{Activation, NormKind};
 use crate::position::PositionScheme;
+use crate::weights::file::LazyTensor;
 use crate::weights::native::Description;
+
+/// The layout of Llama.
+pub(super) struct Llama;
+
+impl Layout for Llama {
+    fn prefix(&self) -> &'static str {
+        "model."
+    }
+
+    fn table(&self) -> &'static str {
+        "embed_tokens.weight"
+    }
+
+    fn keys(&self) -> &'static [(&'static str, &'static str)] {
+        &KEYS
+    }
+
+    fn read(
+        &self,
+        family: Family,
+        keys: Keys,
+        _tensors: &BTreeMap<String, LazyTensor>,
+    ) -> Result<Description> {
+        read(family, keys)
+    }
+
+    fn entries(&self, _family: Family, description: &Description, _has_biases: bool) -> Vec<TensorEntry> {
+        entries(&description.model, description.sizes)
+    }
+
+    fn obstacles(&self, family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+        obstacles(family, model)
+    }
+
+    fn write(&self, family: Family, description: &Description) -> Value {
+        write(family, description)
+    }
+}
 
 /// The differences between the families related to Llama.
 #[derive(Debug)]
@@ -74,12 +116,12 @@ fn differences(family: Family) -> Differences {
         Family::Smollm3 => {
             Differences { architecture: "SmolLM3ForCausalLM", is_tied: true, theta: 2_000_000.0, ..LLAMA }
         }
-        Family::Llama | Family::Gpt2 | Family::Nanogpt => LLAMA,
+        Family::Llama | Family::Gpt2 | Family::Nanogpt | Family::GptNeox => LLAMA,
     }
 }
 
 /// Native keys and the matching keys of a config.
-pub(super) const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 8] = [
     ("d_model", "hidden_size"),
     ("d_inner", "intermediate_size"),
     ("layers", "num_hidden_layers"),
@@ -91,7 +133,7 @@ pub(super) const KEYS: [(&str, &str); 8] = [
 ];
 
 /// Reads the model description from a config.
-pub(super) fn read(family: Family, keys: Keys) -> Result<Description> {
+fn read(family: Family, keys: Keys) -> Result<Description> {
     let differences = differences(family);
     let [d_model, heads, layers] =
         ["hidden_size", "num_attention_heads", "num_hidden_layers"].map(|key| keys.required_size(key));
@@ -176,15 +218,16 @@ fn skip_every(keys: Keys, layers: usize) -> Result<Option<usize>> {
 }
 
 /// Returns the entries of all tensors of a model.
-pub(super) fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<TensorEntry> {
+fn entries(model: &ModelConfig, sizes: Sizes) -> Vec<TensorEntry> {
     let (d_model, width, inner) = (model.d_model, model.head_width(), model.inner_width());
     let shared = if model.key_value_heads == 0 { model.heads } else { model.key_value_heads };
     let (queries, keys) = (model.heads * width, shared * width);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
-    let part = |theirs: &str, columns, rotary_width| {
-        let theirs = theirs.to_string();
-        TensorPart { theirs, columns, is_transposed: true, rotary_width }
+    let part = |theirs: &str, columns, rotary_width: Option<usize>| {
+        let rotary = |width| ColumnOrder::Rotary(RotatedHead { width, rotated: width });
+        let (theirs, order) = (theirs.to_string(), rotary_width.map_or(ColumnOrder::Native, rotary));
+        TensorPart { theirs, columns, is_transposed: true, order }
     };
     let mut entries = Vec::from_iter(module("norm", None, false, &[part("norm", d_model, None)]));
     let norms = [
@@ -232,9 +275,8 @@ pub(super) fn is_computed(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// Lists the keys that a family restricts, each with true if the family cannot express the model's value, and with the
-/// required value.
-pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+/// Lists the keys that a family restricts.
+fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
     let Differences { biases, qk_norm, .. } = differences(family);
     let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
     let output_bias = model.attention_output_bias.unwrap_or(model.bias);
@@ -259,7 +301,7 @@ pub(super) fn obstacles(family: Family, model: &ModelConfig) -> Vec<Obstacle> {
 }
 
 /// Returns the contents of a `config.json`, complete for transformers 4 and 5.
-pub(super) fn write(family: Family, Description { model, sizes }: &Description) -> Value {
+fn write(family: Family, Description { model, sizes }: &Description) -> Value {
     let Differences { architecture, biases, .. } = differences(family);
     let [rope_parameters, rope_scaling] = rope::write(model);
     let mut config = json!({

@@ -11,7 +11,9 @@
 
 mod entry;
 mod gpt2;
+mod gpt_neox;
 pub(super) mod keys;
+mod layout;
 mod llama;
 mod obstacles;
 mod rope;
@@ -28,11 +30,8 @@ use super::refuse;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig};
 use crate::position::PositionScheme;
-use entry::TensorEntry;
 use keys::Keys;
-
-/// A key of the model config, true if a family cannot express the model's value, and the required value.
-type Obstacle = (&'static str, bool, &'static str);
+use layout::Layout;
 
 /// A family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +50,14 @@ pub enum Family {
     Qwen3,
     /// SmolLM3, with its layers without rotary positions.
     Smollm3,
+    /// GPT-NeoX and Pythia.
+    GptNeox,
 }
 
 impl Family {
     /// The families that `config.json` can name.
-    const IMPORTED: [Self; 6] =
-        [Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Smollm3];
+    const IMPORTED: [Self; 7] =
+        [Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Smollm3, Self::GptNeox];
     /// The families of models without a window whose layers all have rotary positions; a SmolLM3 or Mistral is a Llama then.
     const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
 
@@ -69,6 +70,7 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Smollm3 => "smollm3",
+            Self::GptNeox => "gpt_neox",
         }
     }
 
@@ -79,6 +81,7 @@ impl Family {
             Self::Llama | Self::Mistral => [Some(1), Some(2)],
             Self::Qwen2 | Self::Qwen3 => [None; 2],
             Self::Smollm3 => [Some(128_000), Some(128_001)],
+            Self::GptNeox => [Some(0), Some(2)],
         }
     }
 
@@ -108,14 +111,9 @@ impl Family {
         })
     }
 
-    /// Returns the prefix of all tensor names except the head's.
-    fn prefix(self) -> &'static str {
-        if matches!(self, Self::Gpt2 | Self::Nanogpt) { "transformer." } else { "model." }
-    }
-
     /// Replaces native keys in the text of a problem with the keys of the foreign config.
     fn with_foreign_keys(self, keys: Keys, problem: String) -> String {
-        let family_keys: &[_] = if self.prefix() == "model." { &llama::KEYS } else { &gpt2::KEYS };
+        let family_keys = self.layout().keys();
         let within = ["rope_parameters", "rope_scaling"].into_iter().find(|key| keys.value(key).is_some());
         let family_keys = family_keys.iter().map(|(ours, theirs)| (ours, theirs.to_string()));
         let rotary_keys = rope::KEYS.iter().map(|(ours, theirs)| match within {
@@ -132,40 +130,28 @@ impl Family {
 
     /// Returns the keys that this family cannot express, each with the value that it requires.
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
-        let own = match self {
-            Self::Gpt2 | Self::Nanogpt => gpt2::obstacles(model),
-            Self::Llama | Self::Mistral | Self::Smollm3 | Self::Qwen2 | Self::Qwen3 => {
-                llama::obstacles(self, model)
-            }
-        };
+        let own = self.layout().obstacles(self, model);
         let architecture = ("architecture", model.architecture != Architecture::Decoder, "\"decoder\"");
         let windows = [
             ("window", self != Self::Mistral && model.has_window(), "unset"),
             ("layer_pattern", self == Self::Mistral && model.has_global_layer(), "unset"),
             ("rotary_skip_every", self != Self::Smollm3 && skips_rotation(model), "unset"),
+            ("rotary_fraction", self != Self::GptNeox && rotates_in_part(model), "unset"),
+            ("parallel", self != Self::GptNeox && model.parallel, "false"),
         ];
         let all = [architecture].into_iter().chain(own).chain(obstacles::of_all(model)).chain(windows);
         all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
-    }
-
-    fn entries(self, Description { model, sizes }: &Description, has_biases: bool) -> Vec<TensorEntry> {
-        match self {
-            Self::Gpt2 | Self::Nanogpt => gpt2::entries(self, model, *sizes, has_biases),
-            Self::Llama | Self::Mistral | Self::Smollm3 | Self::Qwen2 | Self::Qwen3 => {
-                llama::entries(model, *sizes)
-            }
-        }
     }
 }
 
 /// Returns true for a tensor that is not a parameter, but a buffer of old files.
 pub fn is_buffer(name: &str) -> bool {
-    gpt2::is_mask(name) || llama::is_computed(name)
+    gpt2::is_mask(name) || llama::is_computed(name) || gpt_neox::is_buffer(name)
 }
 
 /// Strips the prefixes of wrappers: `torch.compile`, data parallelism, and the model with a head.
 fn bare(name: &str) -> String {
-    let prefixes = ["_orig_mod.", "module.", "transformer.", "model."];
+    let prefixes = ["_orig_mod.", "module.", "transformer.", "model.", "gpt_neox."];
     prefixes.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name)).to_string()
 }
 
@@ -173,9 +159,9 @@ fn bare(name: &str) -> String {
 const NOT_TIED: &str = ", but `lm_head.weight` differs from the embedding table; set the key to false, or remove the \
                         head";
 
-/// Returns true if there is a head that is not a copy of the embedding `table`.
-fn has_separate_head(tensors: &BTreeMap<String, LazyTensor>, table: &str) -> Result<bool> {
-    let (Some(head), Some(table)) = (tensors.get("lm_head.weight"), tensors.get(table)) else {
+/// Returns true if there is a head that is not a copy of the token embedding.
+fn has_separate_head(tensors: &BTreeMap<String, LazyTensor>, layout: &dyn Layout) -> Result<bool> {
+    let (Some(head), Some(table)) = (tensors.get(layout.head()), tensors.get(layout.table())) else {
         return Ok(false);
     };
     Ok(head.shape != table.shape || head.read()?.bytes != table.read()?.bytes)
@@ -197,23 +183,21 @@ pub fn import(
     unsupported::refuse(family, keys)?;
     let mut tensors: BTreeMap<_, _> =
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
-    let description = match family {
-        Family::Gpt2 | Family::Nanogpt => gpt2::read(family, keys, &tensors)?,
-        _ => llama::read(family, keys)?,
-    };
+    let layout = family.layout();
+    let description = layout.read(family, keys, &tensors)?;
     description
         .model
         .check()
         .map_err(|error| keys.error(family.with_foreign_keys(keys, Error::from(error).to_string())))?;
     if description.model.tie_embeddings {
         // A GPT-2 head with separate weights counts as untied.
-        if family.prefix() == "model." && has_separate_head(&tensors, "embed_tokens.weight")? {
+        if layout.is_rotary() && has_separate_head(&tensors, layout)? {
             return Err(keys.refused("tie_word_embeddings", true, NOT_TIED));
         }
-        tensors.remove("lm_head.weight");
+        tensors.remove(layout.head());
     }
     let (mut ours, mut problems) = (Vec::new(), Vec::new());
-    for entry in family.entries(&description, description.model.bias) {
+    for entry in layout.entries(family, &description, description.model.bias) {
         let mut parts = Vec::new();
         for part in &entry.parts {
             let (name, shape) = (&part.theirs, entry.shape_of(part));
@@ -273,6 +257,7 @@ fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)
     let families = match (model.has_window(), skips_rotation(model)) {
         (true, _) => &[Family::Mistral][..],
         (false, true) => &[Family::Smollm3],
+        _ if model.parallel || rotates_in_part(model) => &[Family::GptNeox],
         (false, false) => &Family::EXPORTED,
     };
     let mut needs: Vec<_> = families.iter().map(|&family| (family, family.obstacles(model))).collect();
@@ -283,6 +268,11 @@ fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)
 /// Returns true if a layer of a model with rotary positions lacks them.
 fn skips_rotation(model: &ModelConfig) -> bool {
     model.position == PositionScheme::Rotary && (0..model.layers).any(|layer| model.skips_rotation(layer))
+}
+
+/// Returns true if rotary positions rotate only a part of each head.
+fn rotates_in_part(model: &ModelConfig) -> bool {
+    model.position == PositionScheme::Rotary && model.rotary_fraction.is_some_and(|fraction| fraction < 1.0)
 }
 
 /// Refuses a model that a family cannot express.
@@ -314,9 +304,10 @@ pub fn export(
     tensors: Vec<LazyTensor>,
 ) -> Result<(Vec<LazyTensor>, Value)> {
     check_fit(family, &description.model)?;
+    let layout = family.layout();
     let mut ours: BTreeMap<_, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
     let mut theirs = Vec::new();
-    for entry in family.entries(description, true) {
+    for entry in layout.entries(family, description, true) {
         let tensor = match ours.remove(&entry.ours) {
             Some(tensor) => tensor,
             // A model without biases is equivalent to one whose biases are zero.
@@ -328,18 +319,13 @@ pub fn export(
         theirs.extend(entry.unpacked(tensor));
     }
     let theirs = theirs.into_iter().map(|tensor| match &*tensor.name {
-        "lm_head.weight" => tensor,
+        name if name == layout.head() => tensor,
         name => {
-            let name = format!("{}{name}", family.prefix());
+            let name = format!("{}{name}", layout.prefix());
             tensor.renamed(name)
         }
     });
-    let config = match family {
-        Family::Gpt2 | Family::Nanogpt => gpt2::write(description),
-        Family::Llama | Family::Mistral | Family::Smollm3 | Family::Qwen2 | Family::Qwen3 => {
-            llama::write(family, description)
-        }
-    };
+    let config = layout.write(family, description);
     Ok((theirs.collect(), config))
 }
 

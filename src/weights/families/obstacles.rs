@@ -18,12 +18,6 @@ pub(super) fn of_all(model: &ModelConfig) -> Vec<(&'static str, bool, &'static s
         ("attention_gate", model.attention_gate != AttentionGate::None, "\"none\""),
         ("qk_norm_scope", model.qk_norm && model.qk_norm_scope != QkNormScope::Head, "\"head\""),
         ("rope_theta_local", model.local_rotation().is_some(), "unset"),
-        (
-            "rotary_fraction",
-            is_rotary && model.rotary_fraction.is_some_and(|fraction| fraction < 1.0),
-            "unset",
-        ),
-        ("parallel", model.parallel, "false"),
         ("norm_unit_offset", model.norm_unit_offset, "false"),
     ]
 }

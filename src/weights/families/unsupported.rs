@@ -37,6 +37,9 @@ const ONE_KEYS: [&str; 11] = [
     "scale_emb",
 ];
 
+/// Keys of the lists above that GPT-NeoX has.
+const NEOX_KEYS: [&str; 3] = ["use_parallel_residual", "rotary_pct", "partial_rotary_factor"];
+
 /// Keys that always change the computation.
 const UNSUPPORTED_KEYS: [&str; 19] = [
     "quantization_config",
@@ -83,11 +86,12 @@ fn refuse_window(family: Family, keys: Keys) -> Result<()> {
 
 /// Refuses unsupported options.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
-    FALSE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(false)))?;
-    ONE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(1)))?;
+    let is_own = |key: &&&str| family == Family::GptNeox && NEOX_KEYS.contains(*key);
+    FALSE_KEYS.iter().filter(|key| !is_own(key)).try_for_each(|key| keys.only(key, &json!(false)))?;
+    ONE_KEYS.iter().filter(|key| !is_own(key)).try_for_each(|key| keys.only(key, &json!(1)))?;
     TRUE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(true)))?;
-    let is_rotary = family.prefix() == "model.";
-    let rotary_keys = ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !is_rotary);
+    let rotary_keys =
+        ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !family.layout().is_rotary());
     for key in UNSUPPORTED_KEYS.into_iter().chain(rotary_keys) {
         if let Some(value) = keys.value(key) {
             let problem = ", which is not supported; remove it or set it to null if it has no effect";

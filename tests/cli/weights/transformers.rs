@@ -23,7 +23,7 @@ const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu
 fn transformers_reproduces_logits_of_our_export() {
     let dir = TempDir::new().unwrap();
     let gpt2: [&str; 0] = [];
-    let cases: [(&str, &str, &[&str], &[&str]); 11] = [
+    let cases: [(&str, &str, &[&str], &[&str]); 12] = [
         ("default", "gpt2", &gpt2, &[]),
         ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
         ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
@@ -39,6 +39,7 @@ fn transformers_reproduces_logits_of_our_export() {
         // The original context is longer than the model's.
         ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
         ("windowed", "mistral", &LLAMA, &["window=3", "d_head=6"]),
+        ("parallel", "gpt_neox", &["position=rotary"], &["parallel=true", "rotary_fraction=0.5"]),
         ("skipping", "smollm3", &LLAMA, &["rotary_skip_every=2", "layers=3"]),
         ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];

@@ -1,0 +1,260 @@
+//! GPT-NeoX (Black et al., 2022, arXiv 2204.06745), the family of Pythia (Biderman et al., 2023, arXiv 2304.01373), under
+//! transformers' names.
+//!
+//! | theirs | ours |
+//! |---|---|
+//! | `embed_in.weight` | `embedding.token.weight` |
+//! | `layers.0.input_layernorm`, `.post_attention_layernorm` | `blocks.0.attention_norm`, `.feed_forward_norm` |
+//! | `layers.0.attention.query_key_value` | `blocks.0.attention.qkv` |
+//! | `layers.0.attention.dense` | `blocks.0.attention.output` |
+//! | `layers.0.mlp.dense_h_to_4h`, `.dense_4h_to_h` | `blocks.0.feed_forward.up`, `.down` |
+//! | `final_layer_norm`, `embed_out.weight` | `norm`, `head.weight` |
+//!
+//! `query_key_value` stores the query, key and value of a head next to each other.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Family;
+use super::entry::{ColumnOrder, RotatedHead, TensorEntry, TensorPart, module};
+use super::keys::Keys;
+use super::layout::{Layout, Obstacle};
+use crate::error::Result;
+use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
+use crate::ops::{Activation, NormKind};
+use crate::position::{PositionScheme, RopeScaling};
+use crate::weights::file::LazyTensor;
+use crate::weights::native::Description;
+
+/// Activations by their names in transformers; an export writes the first name of each activation.
+const ACTIVATIONS: [(&str, Activation); 6] = [
+    ("gelu", Activation::Gelu),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::Relu2),
+    ("silu", Activation::Silu),
+];
+
+/// The layout of GPT-NeoX.
+pub(super) struct GptNeox;
+
+impl Layout for GptNeox {
+    fn prefix(&self) -> &'static str {
+        "gpt_neox."
+    }
+
+    fn head(&self) -> &'static str {
+        "embed_out.weight"
+    }
+
+    fn table(&self) -> &'static str {
+        "embed_in.weight"
+    }
+
+    fn keys(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("d_model", "hidden_size"),
+            ("d_inner", "intermediate_size"),
+            ("layers", "num_hidden_layers"),
+            ("heads", "num_attention_heads"),
+            ("dropout", "hidden_dropout"),
+            ("norm_epsilon", "layer_norm_eps"),
+            ("rotary_fraction", "rotary_pct"),
+            ("rope_theta", "rotary_emb_base"),
+        ]
+    }
+
+    fn read(
+        &self,
+        _family: Family,
+        keys: Keys,
+        _tensors: &BTreeMap<String, LazyTensor>,
+    ) -> Result<Description> {
+        let d_model = keys.required_size("hidden_size")?;
+        let name = keys.text("hidden_act")?.unwrap_or("gelu");
+        let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
+            let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
+            let problem = format!("; the supported activations are {known}");
+            return Err(keys.refused("hidden_act", format!("\"{name}\""), &problem));
+        };
+        let (theta, fraction) = rotation(keys)?;
+        let inner = keys.required_size("intermediate_size")?;
+        let has_biases = keys.flag("attention_bias")?.unwrap_or(true);
+        let model = ModelConfig {
+            architecture: Architecture::Decoder,
+            d_model,
+            heads: keys.required_size("num_attention_heads")?,
+            layers: keys.required_size("num_hidden_layers")?,
+            dropout: keys.number("hidden_dropout")?.unwrap_or(0.0),
+            position: PositionScheme::Rotary,
+            rope_theta: theta,
+            rotary_fraction: Some(fraction).filter(|fraction| *fraction != 1.0),
+            norm: NormPlacement::Pre,
+            parallel: keys.flag("use_parallel_residual")?.unwrap_or(true),
+            norm_epsilon: keys.number("layer_norm_eps")?.unwrap_or(1e-5),
+            d_inner: if Some(inner) == d_model.checked_mul(4) { 0 } else { inner },
+            activation,
+            query_key_value_bias: (!has_biases).then_some(false),
+            attention_output_bias: (!has_biases).then_some(false),
+            tie_embeddings: keys.flag("tie_word_embeddings")?.unwrap_or(false),
+            initialisation: Initialisation::Normal,
+            ..ModelConfig::default()
+        };
+        let context = keys.required_size("max_position_embeddings")?;
+        let vocab = keys.required_size("vocab_size")?;
+        Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
+    }
+
+    fn entries(
+        &self,
+        _family: Family,
+        Description { model, sizes }: &Description,
+        _has_biases: bool,
+    ) -> Vec<TensorEntry> {
+        let (d_model, inner, width) = (model.d_model, model.inner_width(), model.head_width());
+        let part = |theirs: &str, columns, order| TensorPart {
+            theirs: theirs.to_string(),
+            columns,
+            is_transposed: true,
+            order,
+        };
+        let plain = |theirs: &str, columns| part(theirs, columns, ColumnOrder::Native);
+        let table = TensorPart { is_transposed: false, ..plain("embed_in", d_model) };
+        let mut entries = Vec::from_iter(module("embedding.token", Some(sizes.vocab), false, &[table]));
+        entries.extend(module("norm", None, model.bias, &[plain("final_layer_norm", d_model)]));
+        if !model.tie_embeddings {
+            entries.extend(module("head", Some(d_model), false, &[plain("embed_out", sizes.vocab)]));
+        }
+        let head = RotatedHead { width, rotated: model.rotation().width(width) };
+        let by_head = ColumnOrder::ByHead { heads: model.heads, head };
+        let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
+        let output_bias = model.attention_output_bias.unwrap_or(model.bias);
+        for layer in 0..model.layers {
+            for (ours, theirs, rows, columns, order, has_bias) in [
+                ("attention_norm", "input_layernorm", None, d_model, ColumnOrder::Native, model.bias),
+                (
+                    "feed_forward_norm",
+                    "post_attention_layernorm",
+                    None,
+                    d_model,
+                    ColumnOrder::Native,
+                    model.bias,
+                ),
+                ("attention.qkv", "attention.query_key_value", Some(d_model), 3 * d_model, by_head, qkv_bias),
+                (
+                    "attention.output",
+                    "attention.dense",
+                    Some(d_model),
+                    d_model,
+                    ColumnOrder::Native,
+                    output_bias,
+                ),
+                (
+                    "feed_forward.up",
+                    "mlp.dense_h_to_4h",
+                    Some(d_model),
+                    inner,
+                    ColumnOrder::Native,
+                    model.bias,
+                ),
+                (
+                    "feed_forward.down",
+                    "mlp.dense_4h_to_h",
+                    Some(inner),
+                    d_model,
+                    ColumnOrder::Native,
+                    model.bias,
+                ),
+            ] {
+                let part = part(&format!("layers.{layer}.{theirs}"), columns, order);
+                entries.extend(module(&format!("blocks.{layer}.{ours}"), rows, has_bias, &[part]));
+            }
+        }
+        entries
+    }
+
+    fn obstacles(&self, _family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+        let [qkv_bias, output_bias] =
+            [model.query_key_value_bias, model.attention_output_bias].map(|bias| bias.unwrap_or(model.bias));
+        vec![
+            ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
+            ("rope_scaling", model.rope_scaling != RopeScaling::None, "\"none\""),
+            ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
+            ("norm_kind", model.norm_kind != NormKind::Layer, "\"layer\""),
+            ("activation", model.activation.is_gated(), "an ungated activation"),
+            ("bias", !model.bias, "true"),
+            ("attention_output_bias", qkv_bias != output_bias, "the value of query_key_value_bias"),
+            ("d_head", model.d_head > 0 && model.d_head * model.heads != model.d_model, "d_model / heads"),
+            ("key_value_heads", ![0, model.heads].contains(&model.key_value_heads), "the value of heads"),
+            ("qk_norm", model.qk_norm, "false"),
+        ]
+    }
+
+    fn write(&self, _family: Family, Description { model, sizes }: &Description) -> Value {
+        let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
+        let fraction = model.rotary_fraction.unwrap_or(1.0);
+        json!({
+            "architectures": ["GPTNeoXForCausalLM"],
+            "model_type": "gpt_neox",
+            "vocab_size": sizes.vocab,
+            "max_position_embeddings": sizes.context,
+            "hidden_size": model.d_model,
+            "intermediate_size": model.inner_width(),
+            "num_hidden_layers": model.layers,
+            "num_attention_heads": model.heads,
+            "hidden_act": activation.map(|(name, _)| name),
+            "layer_norm_eps": model.norm_epsilon,
+            "rotary_pct": fraction,
+            "rotary_emb_base": model.rope_theta,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": model.rope_theta, "partial_rotary_factor": fraction,
+            },
+            "use_parallel_residual": model.parallel,
+            "attention_bias": model.query_key_value_bias.unwrap_or(model.bias),
+            "tie_word_embeddings": model.tie_embeddings,
+            "attention_dropout": model.dropout,
+            "hidden_dropout": model.dropout,
+            "initializer_range": 0.02,
+            "use_cache": true,
+            "dtype": "float32",
+            "torch_dtype": "float32",
+        })
+    }
+}
+
+/// Returns the base of the rotary frequencies and the fraction of a head that is rotated, at both locations of a config:
+/// top-level keys up to transformers 4, `rope_parameters` since 5.
+fn rotation(keys: Keys) -> Result<(f64, f64)> {
+    let top = [keys.number("rotary_emb_base")?, keys.number("rotary_pct")?];
+    if let Some(scaling) = keys.value("rope_scaling") {
+        return Err(keys.refused(
+            "rope_scaling",
+            scaling,
+            ", which is not supported for gpt_neox; set it to null",
+        ));
+    }
+    let nested = match keys.object("rope_parameters")? {
+        None => [None; 2],
+        Some(object) => {
+            object.only("rope_type", &json!("default"))?;
+            [object.number("rope_theta")?, object.number("partial_rotary_factor")?]
+        }
+    };
+    for (key, top, nested) in [("rotary_emb_base", top[0], nested[0]), ("rotary_pct", top[1], nested[1])] {
+        if let (Some(top), Some(nested)) = (top, nested)
+            && top != nested
+        {
+            return Err(keys.refused(key, top, &format!(", but `rope_parameters` has {nested}")));
+        }
+    }
+    Ok((nested[0].or(top[0]).unwrap_or(10_000.0), nested[1].or(top[1]).unwrap_or(0.25)))
+}
+
+/// Returns true for a tensor that is not a parameter: the masks and rotary frequencies of old files.
+pub(super) fn is_buffer(name: &str) -> bool {
+    [".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"]
+        .iter()
+        .any(|end| name.ends_with(end))
+}
