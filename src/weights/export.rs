@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use burn_flex::Flex;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 
 use super::companions::{self, Companions};
@@ -17,16 +20,46 @@ use crate::files::write_atomically;
 use crate::role::{ParamRole, ParamRoles};
 
 /// The naming and layout of the weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// The transformers names and layout of the family that the model fits: GPT-2, Llama, Mistral, Qwen2 or Qwen3.
+    /// The transformers names and layout of a family that the model fits.
     Transformers,
     /// This program's own names and Burn's layout: linear weights are [in, out].
     Safetensors,
-    /// GPT-2's names and layout, as transformers and nanoGPT load them.
-    Gpt2,
     /// PyTorch's parameter names and layout: linear weights are [out, in].
     PytorchNames,
+    /// The transformers names and layout of this family.
+    Family(Family),
+}
+
+impl ValueEnum for ExportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<ExportFormat>> = LazyLock::new(|| {
+            use ExportFormat::{PytorchNames, Safetensors, Transformers};
+            let families = Family::named().map(ExportFormat::Family);
+            [Transformers, Safetensors, PytorchNames].into_iter().chain(families).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Transformers => {
+                ("transformers", "The transformers names and layout of the first family that the model fits")
+            }
+            Self::Safetensors => {
+                ("safetensors", "This program's own names and Burn's layout: linear weights are [in, out]")
+            }
+            Self::PytorchNames => {
+                ("pytorch-names", "PyTorch's parameter names and layout: linear weights are [out, in]")
+            }
+            Self::Family(family) => {
+                let value = family.to_possible_value()?;
+                return Some(value.help("The transformers names and layout of this family"));
+            }
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
 /// A model converted for export, ready to be written.
@@ -69,7 +102,7 @@ pub fn export(
     let for_pytorch = || ("format".to_string(), "pt".to_string());
     let family = match format {
         ExportFormat::Transformers => Some(families::fitting(&description.model)?),
-        ExportFormat::Gpt2 => Some(Family::Gpt2),
+        ExportFormat::Family(family) => Some(family),
         ExportFormat::Safetensors | ExportFormat::PytorchNames => None,
     };
     let (tensors, metadata, config) = match family {

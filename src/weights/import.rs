@@ -1,8 +1,11 @@
 //! Imports a model from the files of another program, fully validated before anything is written.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use burn_flex::Flex;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 
 use super::companions::{self, Companions};
@@ -17,26 +20,29 @@ use crate::files::{Text, parse_json, read_given_json};
 use crate::numbers::{counted, thousands};
 
 /// The format of the weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
-    /// GPT-2 from transformers: one or more safetensors files, or a PyTorch file.
-    Gpt2,
-    /// Llama from transformers, including SmolLM2 and TinyLlama.
-    Llama,
-    /// Mistral from transformers.
-    Mistral,
-    /// Qwen2 and Qwen2.5 from transformers.
-    Qwen2,
-    /// Qwen3 from transformers.
-    Qwen3,
-    /// SmolLM3 from transformers.
-    Smollm3,
-    /// GPT-NeoX and Pythia from transformers.
-    GptNeox,
-    /// A nanoGPT checkpoint (PyTorch file).
-    Nanogpt,
+    /// A family of models.
+    Family(Family),
     /// Weights written by this program.
     Native,
+}
+
+impl ValueEnum for ImportFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<ImportFormat>> = LazyLock::new(|| {
+            let families = Family::value_variants().iter().copied().map(ImportFormat::Family);
+            families.chain([ImportFormat::Native]).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Family(family) => family.to_possible_value(),
+            Self::Native => Some(PossibleValue::new("native").help("Weights written by this program")),
+        }
+    }
 }
 
 /// An imported model with its vocabulary.
@@ -163,14 +169,7 @@ fn read_foreign(
     };
     let declared = config.get("model_type").and_then(Value::as_str);
     let family = match format {
-        Some(ImportFormat::Gpt2) => Family::Gpt2,
-        Some(ImportFormat::Llama) => Family::Llama,
-        Some(ImportFormat::Mistral) => Family::Mistral,
-        Some(ImportFormat::Qwen2) => Family::Qwen2,
-        Some(ImportFormat::Qwen3) => Family::Qwen3,
-        Some(ImportFormat::Smollm3) => Family::Smollm3,
-        Some(ImportFormat::GptNeox) => Family::GptNeox,
-        Some(ImportFormat::Nanogpt) => Family::Nanogpt,
+        Some(ImportFormat::Family(family)) => family,
         None if is_nanogpt => Family::Nanogpt,
         Some(ImportFormat::Native) | None => Family::named_by(&config, config_path)?,
     };

@@ -10,6 +10,7 @@ use causal_attention::generation::{Options, Prompt, Sampling, generate};
 use causal_attention::model::Inputs;
 use causal_attention::weights::companions::Companions;
 use causal_attention::weights::export::{ExportFormat, export};
+use causal_attention::weights::families::Family;
 use causal_attention::weights::file::LazyTensor;
 use causal_attention::weights::import::{Imported, import};
 use causal_attention::weights::native::{self, Tensors};
@@ -93,7 +94,8 @@ fn exports_reimport_bitwise() {
             .unwrap();
         folder
     };
-    for format in [ExportFormat::Gpt2, ExportFormat::Transformers, ExportFormat::Safetensors] {
+    for format in [ExportFormat::Family(Family::Gpt2), ExportFormat::Transformers, ExportFormat::Safetensors]
+    {
         let (reimported, read) = read(exported(format).path());
         assert_eq!(reimported.is_native, format == ExportFormat::Safetensors);
         assert_eq!(reimported.description, description);

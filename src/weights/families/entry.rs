@@ -35,6 +35,13 @@ pub enum ColumnOrder {
     Native,
     /// Heads of this width with rotary positions.
     Rotary(RotatedHead),
+    /// Same as [`Self::Rotary`] up to a column, then the native order.
+    RotaryUntil {
+        /// The number of columns of heads with rotary positions.
+        columns: usize,
+        /// Their heads.
+        head: RotatedHead,
+    },
     /// The query, key and value of the first head, then those of the next one, and so on, instead of all queries first.
     ByHead {
         /// The number of heads.
@@ -67,7 +74,10 @@ impl ColumnOrder {
     fn native(self, column: usize) -> usize {
         match self {
             Self::Native => column,
-            Self::Rotary(head) => column / head.width * head.width + head.native(column % head.width),
+            Self::RotaryUntil { columns, .. } if column >= columns => column,
+            Self::Rotary(head) | Self::RotaryUntil { head, .. } => {
+                column / head.width * head.width + head.native(column % head.width)
+            }
             Self::ByHead { heads, head } => {
                 let (part, column, of_head) =
                     (column / head.width % 3, column % head.width, column / (3 * head.width));

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Family;
 use super::entry::{ColumnOrder, TensorEntry, TensorPart, module};
 use super::keys::Keys;
 use super::layout::{Layout, Obstacle};
@@ -37,10 +36,21 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
     ("swish", Activation::Silu),
 ];
 
-/// The layout of GPT-2.
-pub(super) struct Gpt2;
+/// GPT-2 in transformers' or nanoGPT's format.
+pub(super) struct Gpt2 {
+    /// True for nanoGPT.
+    pub is_nanogpt: bool,
+}
 
 impl Layout for Gpt2 {
+    fn name(&self) -> &'static str {
+        "gpt2"
+    }
+
+    fn default_ids(&self) -> [Option<u32>; 2] {
+        [Some(50_256); 2]
+    }
+
     fn prefix(&self) -> &'static str {
         "transformer."
     }
@@ -57,30 +67,43 @@ impl Layout for Gpt2 {
         &KEYS
     }
 
-    fn read(
-        &self,
-        family: Family,
-        keys: Keys,
-        tensors: &BTreeMap<String, LazyTensor>,
-    ) -> Result<Description> {
-        read(family, keys, tensors)
+    fn read(&self, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<Description> {
+        read(self, keys, tensors)
     }
 
-    fn entries(&self, family: Family, description: &Description, has_biases: bool) -> Vec<TensorEntry> {
-        entries(family, &description.model, description.sizes, has_biases)
+    fn entries(&self, description: &Description, has_biases: bool) -> Vec<TensorEntry> {
+        entries(self.is_nanogpt, &description.model, description.sizes, has_biases)
     }
 
-    fn obstacles(&self, _family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+    fn obstacles(&self, model: &ModelConfig) -> Vec<Obstacle> {
         obstacles(model)
     }
 
-    fn write(&self, _family: Family, description: &Description) -> Value {
+    fn write(&self, description: &Description) -> Value {
         write(description)
     }
 }
 
+/// Reads the ungated activation at `key`.
+///
+/// # Errors
+/// Returns an error if the activation is not supported.
+pub(super) fn activation(keys: Keys, key: &str, default: &str) -> Result<Activation> {
+    let name = keys.text(key)?.unwrap_or(default);
+    let found = ACTIVATIONS.into_iter().find(|(known, _)| *known == name);
+    found.map(|(_, activation)| activation).ok_or_else(|| {
+        let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
+        keys.refused(key, format!("\"{name}\""), &format!("; the supported activations are {known}"))
+    })
+}
+
+/// Returns transformers' name of an ungated activation.
+pub(super) fn activation_name(activation: Activation) -> Option<&'static str> {
+    ACTIVATIONS.into_iter().find(|(_, known)| *known == activation).map(|(name, _)| name)
+}
+
 /// Returns the entries of all tensors of a model, with biases or without.
-fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<TensorEntry> {
+fn entries(is_transposed: bool, model: &ModelConfig, sizes: Sizes, has_biases: bool) -> Vec<TensorEntry> {
     let (d_model, inner) = (model.d_model, model.inner_width());
     let mut entries = Vec::new();
     let mut add = |theirs: &str, ours: &str, rows, columns, is_transposed, has_bias| {
@@ -94,7 +117,6 @@ fn entries(family: Family, model: &ModelConfig, sizes: Sizes, has_biases: bool) 
         // `[vocab, d_model]` in both layouts.
         add("lm_head", "head", Some(d_model), sizes.vocab, true, false);
     }
-    let is_transposed = family == Family::Nanogpt;
     for layer in 0..model.layers {
         for (theirs, ours, rows, columns) in [
             ("ln_1", "attention_norm", None, d_model),
@@ -130,7 +152,7 @@ pub(super) fn is_mask(name: &str) -> bool {
 
 /// Reads the model description from transformers' `GPT2Config` or nanoGPT's `model_args`. Sizes that the config omits
 /// are inferred from tensor shapes.
-fn read(family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<Description> {
+fn read(layout: &Gpt2, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<Description> {
     let axis = |name: &str, axis: usize| tensors.get(name).and_then(|tensor| tensor.shape.get(axis).copied());
     let size = |key: &str, found: Option<usize>| match keys.size(key)?.or(found.filter(|&found| found > 0)) {
         Some(size) => Ok(size),
@@ -148,17 +170,12 @@ fn read(family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> R
     let heads = keys.size("n_head")?.ok_or_else(|| {
         keys.error("the number of heads (`n_head`) is missing; pass a config.json with --config")
     })?;
-    let inner = axis("h.0.mlp.c_fc.weight", if family == Family::Gpt2 { 1 } else { 0 });
+    let inner = axis("h.0.mlp.c_fc.weight", if layout.is_nanogpt { 0 } else { 1 });
     let inner = size("n_inner", inner.or(d_model.checked_mul(4)))?;
     // nanoGPT uses `nn.GELU()`, the exact form.
-    let default = if family == Family::Gpt2 { "gelu_new" } else { "gelu" };
-    let name = keys.text("activation_function")?.unwrap_or(default);
-    let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
-        let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
-        let problem = format!("; the supported activations are {known}");
-        return Err(keys.refused("activation_function", format!("\"{name}\""), &problem));
-    };
-    let is_tied = is_tied(&keys, tensors)?;
+    let activation =
+        activation(keys, "activation_function", if layout.is_nanogpt { "gelu" } else { "gelu_new" })?;
+    let is_tied = is_tied(layout, &keys, tensors)?;
     let dropout = keys.number("resid_pdrop")?.or(keys.number("dropout")?);
     let model = ModelConfig {
         architecture: Architecture::Decoder,
@@ -172,7 +189,7 @@ fn read(family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> R
         norm_epsilon: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
         d_inner: if Some(inner) == d_model.checked_mul(4) { 0 } else { inner },
         activation,
-        bias: family == Family::Gpt2 || tensors.contains_key("ln_f.bias"),
+        bias: !layout.is_nanogpt || tensors.contains_key("ln_f.bias"),
         head_bias: false,
         tie_embeddings: is_tied,
         embedding_norm: false,
@@ -183,9 +200,9 @@ fn read(family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> R
 }
 
 /// Returns true if the output layer is the token embedding. The files of transformers may store a copy of a tied head.
-fn is_tied(keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> {
+fn is_tied(layout: &Gpt2, keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> {
     let declared = keys.flag("tie_word_embeddings")?;
-    let has_own = super::has_separate_head(tensors, &Gpt2)?;
+    let has_own = super::has_separate_head(tensors, layout)?;
     if declared == Some(true) && has_own {
         return Err(keys.refused("tie_word_embeddings", true, super::NOT_TIED));
     }
@@ -199,7 +216,7 @@ fn is_tied(keys: &Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<bool> 
 }
 
 /// Lists the keys that GPT-2 restricts. Missing biases are not an obstacle: they are exported as zeros.
-fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
+pub(super) fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
     vec![
         ("position", model.position != PositionScheme::Learned, "\"learned\""),
         ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
@@ -213,7 +230,6 @@ fn obstacles(model: &ModelConfig) -> Vec<Obstacle> {
 
 /// Returns the contents of a `config.json`.
 fn write(Description { model, sizes }: &Description) -> Value {
-    let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
     json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -224,7 +240,7 @@ fn write(Description { model, sizes }: &Description) -> Value {
         "n_layer": model.layers,
         "n_head": model.heads,
         "n_inner": model.inner_width(),
-        "activation_function": activation.map(|(name, _)| name),
+        "activation_function": activation_name(model.activation),
         "layer_norm_epsilon": model.norm_epsilon,
         "tie_word_embeddings": model.tie_embeddings,
         "attn_pdrop": model.dropout,

@@ -16,31 +16,38 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Family;
 use super::entry::{ColumnOrder, RotatedHead, TensorEntry, TensorPart, module};
+use super::gpt2;
 use super::keys::Keys;
 use super::layout::{Layout, Obstacle};
+use super::rope::{self, Base};
 use crate::error::Result;
 use crate::model::{Architecture, Initialisation, ModelConfig, NormPlacement, Sizes};
-use crate::ops::{Activation, NormKind};
-use crate::position::{PositionScheme, RopeScaling};
+use crate::ops::NormKind;
+use crate::position::PositionScheme;
 use crate::weights::file::LazyTensor;
 use crate::weights::native::Description;
-
-/// Activations by their names in transformers; an export writes the first name of each activation.
-const ACTIVATIONS: [(&str, Activation); 6] = [
-    ("gelu", Activation::Gelu),
-    ("gelu_new", Activation::GeluTanh),
-    ("gelu_fast", Activation::GeluTanh),
-    ("relu", Activation::Relu),
-    ("relu2", Activation::Relu2),
-    ("silu", Activation::Silu),
-];
 
 /// The layout of GPT-NeoX.
 pub(super) struct GptNeox;
 
 impl Layout for GptNeox {
+    fn name(&self) -> &'static str {
+        "gpt_neox"
+    }
+
+    fn default_ids(&self) -> [Option<u32>; 2] {
+        [Some(0), Some(2)]
+    }
+
+    fn own_keys(&self) -> &'static [&'static str] {
+        &["use_parallel_residual", "rotary_pct", "partial_rotary_factor"]
+    }
+
+    fn expresses(&self) -> &'static [&'static str] {
+        &["parallel", "rotary_fraction"]
+    }
+
     fn prefix(&self) -> &'static str {
         "gpt_neox."
     }
@@ -66,20 +73,8 @@ impl Layout for GptNeox {
         ]
     }
 
-    fn read(
-        &self,
-        _family: Family,
-        keys: Keys,
-        _tensors: &BTreeMap<String, LazyTensor>,
-    ) -> Result<Description> {
+    fn read(&self, keys: Keys, _tensors: &BTreeMap<String, LazyTensor>) -> Result<Description> {
         let d_model = keys.required_size("hidden_size")?;
-        let name = keys.text("hidden_act")?.unwrap_or("gelu");
-        let Some((_, activation)) = ACTIVATIONS.into_iter().find(|(known, _)| *known == name) else {
-            let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
-            let problem = format!("; the supported activations are {known}");
-            return Err(keys.refused("hidden_act", format!("\"{name}\""), &problem));
-        };
-        let (theta, fraction) = rotation(keys)?;
         let inner = keys.required_size("intermediate_size")?;
         let has_biases = keys.flag("attention_bias")?.unwrap_or(true);
         let model = ModelConfig {
@@ -89,30 +84,25 @@ impl Layout for GptNeox {
             layers: keys.required_size("num_hidden_layers")?,
             dropout: keys.number("hidden_dropout")?.unwrap_or(0.0),
             position: PositionScheme::Rotary,
-            rope_theta: theta,
-            rotary_fraction: Some(fraction).filter(|fraction| *fraction != 1.0),
             norm: NormPlacement::Pre,
             parallel: keys.flag("use_parallel_residual")?.unwrap_or(true),
             norm_epsilon: keys.number("layer_norm_eps")?.unwrap_or(1e-5),
             d_inner: if Some(inner) == d_model.checked_mul(4) { 0 } else { inner },
-            activation,
+            activation: gpt2::activation(keys, "hidden_act", "gelu")?,
             query_key_value_bias: (!has_biases).then_some(false),
             attention_output_bias: (!has_biases).then_some(false),
             tie_embeddings: keys.flag("tie_word_embeddings")?.unwrap_or(false),
             initialisation: Initialisation::Normal,
             ..ModelConfig::default()
         };
+        let base = Base::new("rotary_emb_base", 10_000.0).with_fraction("rotary_pct", 0.25);
+        let model = rope::read(keys, base, model)?;
         let context = keys.required_size("max_position_embeddings")?;
         let vocab = keys.required_size("vocab_size")?;
         Ok(Description { model, sizes: Sizes { vocab, context, source_context: None } })
     }
 
-    fn entries(
-        &self,
-        _family: Family,
-        Description { model, sizes }: &Description,
-        _has_biases: bool,
-    ) -> Vec<TensorEntry> {
+    fn entries(&self, Description { model, sizes }: &Description, _has_biases: bool) -> Vec<TensorEntry> {
         let (d_model, inner, width) = (model.d_model, model.inner_width(), model.head_width());
         let part = |theirs: &str, columns, order| TensorPart {
             theirs: theirs.to_string(),
@@ -175,12 +165,11 @@ impl Layout for GptNeox {
         entries
     }
 
-    fn obstacles(&self, _family: Family, model: &ModelConfig) -> Vec<Obstacle> {
+    fn obstacles(&self, model: &ModelConfig) -> Vec<Obstacle> {
         let [qkv_bias, output_bias] =
             [model.query_key_value_bias, model.attention_output_bias].map(|bias| bias.unwrap_or(model.bias));
         vec![
             ("position", model.position != PositionScheme::Rotary, "\"rotary\""),
-            ("rope_scaling", model.rope_scaling != RopeScaling::None, "\"none\""),
             ("norm", model.norm != NormPlacement::Pre, "\"pre\""),
             ("norm_kind", model.norm_kind != NormKind::Layer, "\"layer\""),
             ("activation", model.activation.is_gated(), "an ungated activation"),
@@ -192,25 +181,25 @@ impl Layout for GptNeox {
         ]
     }
 
-    fn write(&self, _family: Family, Description { model, sizes }: &Description) -> Value {
-        let activation = ACTIVATIONS.into_iter().find(|(_, activation)| *activation == model.activation);
+    fn write(&self, Description { model, sizes }: &Description) -> Value {
+        let [mut rope_parameters, rope_scaling] = rope::write(model);
         let fraction = model.rotary_fraction.unwrap_or(1.0);
+        rope_parameters["partial_rotary_factor"] = json!(fraction);
         json!({
             "architectures": ["GPTNeoXForCausalLM"],
             "model_type": "gpt_neox",
             "vocab_size": sizes.vocab,
-            "max_position_embeddings": sizes.context,
+            "max_position_embeddings": rope::max_positions(model, sizes.context),
             "hidden_size": model.d_model,
             "intermediate_size": model.inner_width(),
             "num_hidden_layers": model.layers,
             "num_attention_heads": model.heads,
-            "hidden_act": activation.map(|(name, _)| name),
+            "hidden_act": gpt2::activation_name(model.activation),
             "layer_norm_eps": model.norm_epsilon,
             "rotary_pct": fraction,
             "rotary_emb_base": model.rope_theta,
-            "rope_parameters": {
-                "rope_type": "default", "rope_theta": model.rope_theta, "partial_rotary_factor": fraction,
-            },
+            "rope_parameters": rope_parameters,
+            "rope_scaling": rope_scaling,
             "use_parallel_residual": model.parallel,
             "attention_bias": model.query_key_value_bias.unwrap_or(model.bias),
             "tie_word_embeddings": model.tie_embeddings,
@@ -222,34 +211,6 @@ impl Layout for GptNeox {
             "torch_dtype": "float32",
         })
     }
-}
-
-/// Returns the base of the rotary frequencies and the fraction of a head that is rotated, at both locations of a config:
-/// top-level keys up to transformers 4, `rope_parameters` since 5.
-fn rotation(keys: Keys) -> Result<(f64, f64)> {
-    let top = [keys.number("rotary_emb_base")?, keys.number("rotary_pct")?];
-    if let Some(scaling) = keys.value("rope_scaling") {
-        return Err(keys.refused(
-            "rope_scaling",
-            scaling,
-            ", which is not supported for gpt_neox; set it to null",
-        ));
-    }
-    let nested = match keys.object("rope_parameters")? {
-        None => [None; 2],
-        Some(object) => {
-            object.only("rope_type", &json!("default"))?;
-            [object.number("rope_theta")?, object.number("partial_rotary_factor")?]
-        }
-    };
-    for (key, top, nested) in [("rotary_emb_base", top[0], nested[0]), ("rotary_pct", top[1], nested[1])] {
-        if let (Some(top), Some(nested)) = (top, nested)
-            && top != nested
-        {
-            return Err(keys.refused(key, top, &format!(", but `rope_parameters` has {nested}")));
-        }
-    }
-    Ok((nested[0].or(top[0]).unwrap_or(10_000.0), nested[1].or(top[1]).unwrap_or(0.25)))
 }
 
 /// Returns true for a tensor that is not a parameter: the masks and rotary frequencies of old files.

@@ -1,4 +1,4 @@
-//! What distinguishes the files of a group of families.
+//! What distinguishes the files of a family.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::entry::TensorEntry;
 use super::keys::Keys;
-use super::{Family, gpt_neox, gpt2, llama};
 use crate::error::Result;
 use crate::model::ModelConfig;
 use crate::weights::file::LazyTensor;
@@ -16,9 +15,27 @@ use crate::weights::native::Description;
 /// express the model's value.
 pub(super) type Obstacle = (&'static str, bool, &'static str);
 
-/// The configs and tensors of families with the same names. Adding families is one file that implements it, and their
-/// lines in [`Family`].
-pub(super) trait Layout {
+/// The config and the tensors of a family. Adding a family is one file that implements it, or
+/// [`super::llama::LlamaLike`], and its line in [`super::Family`].
+pub(super) trait Layout: Sync {
+    /// Returns the family's `model_type`.
+    fn name(&self) -> &'static str;
+
+    /// Returns the default begin-of-text and end-of-text tokens of the family's config.
+    fn default_ids(&self) -> [Option<u32>; 2] {
+        [None; 2]
+    }
+
+    /// Returns the keys of a config that most families refuse, but [`Self::read`] reads.
+    fn own_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns the keys of `[model]` that most families cannot express, but this one can.
+    fn expresses(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns the prefix of all tensor names except the head's.
     fn prefix(&self) -> &'static str;
 
@@ -42,26 +59,15 @@ pub(super) trait Layout {
     ///
     /// # Errors
     /// Returns an error if a key is missing or has an unsupported value.
-    fn read(&self, family: Family, keys: Keys, tensors: &BTreeMap<String, LazyTensor>)
-    -> Result<Description>;
+    fn read(&self, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Result<Description>;
 
-    /// Returns the entries of all tensors of a model.
-    fn entries(&self, family: Family, description: &Description, has_biases: bool) -> Vec<TensorEntry>;
+    /// Returns the entries of all tensors of a model. `has_biases` is true if the file has biases where the model may
+    /// have none.
+    fn entries(&self, description: &Description, has_biases: bool) -> Vec<TensorEntry>;
 
-    /// Lists the keys that a family restricts.
-    fn obstacles(&self, family: Family, model: &ModelConfig) -> Vec<Obstacle>;
+    /// Lists the keys that the family restricts.
+    fn obstacles(&self, model: &ModelConfig) -> Vec<Obstacle>;
 
     /// Returns the contents of a `config.json`.
-    fn write(&self, family: Family, description: &Description) -> Value;
-}
-
-impl Family {
-    /// Returns the layout of the family's files.
-    pub(super) fn layout(self) -> &'static dyn Layout {
-        match self {
-            Self::Gpt2 | Self::Nanogpt => &gpt2::Gpt2,
-            Self::Llama | Self::Mistral | Self::Qwen2 | Self::Qwen3 | Self::Smollm3 => &llama::Llama,
-            Self::GptNeox => &gpt_neox::GptNeox,
-        }
-    }
+    fn write(&self, description: &Description) -> Value;
 }

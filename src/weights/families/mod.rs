@@ -4,8 +4,12 @@
 //! |---|---|
 //! | `entry` | packs a native parameter from foreign tensors, and unpacks it |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
+//! | `gpt_neox` | GPT-NeoX and Pythia |
 //! | `keys` | typed access to the keys of a config |
-//! | `llama` | Llama, Mistral, Qwen2, Qwen3 and SmolLM3 |
+//! | `layout` | what distinguishes the files of a family |
+//! | `llama` | Llama, and what the families related to it share |
+//! | `mistral`, `qwen`, `smollm3` | families related to Llama |
+//! | `obstacles` | the keys of `[model]` that few families or none can express |
 //! | `rope` | the keys of rotary positions |
 //! | `unsupported` | config options that are not supported |
 
@@ -15,8 +19,11 @@ mod gpt_neox;
 pub(super) mod keys;
 mod layout;
 mod llama;
+mod mistral;
 mod obstacles;
+mod qwen;
 mod rope;
+mod smollm3;
 mod unsupported;
 
 use std::{collections::BTreeMap, path::Path};
@@ -29,60 +36,60 @@ use super::native::Description;
 use super::refuse;
 use crate::error::{Error, Result};
 use crate::model::{Architecture, ModelConfig};
-use crate::position::PositionScheme;
+use clap::ValueEnum;
 use keys::Keys;
 use layout::Layout;
 
-/// A family of models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A family of models. If a model fits several, it is exported as the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Family {
-    /// GPT-2 in transformers' format.
+    /// GPT-2 from transformers: one or more safetensors files, or a PyTorch file.
     Gpt2,
-    /// GPT-2 in nanoGPT's format.
-    Nanogpt,
-    /// Llama and models of its type: SmolLM and SmolLM2, TinyLlama.
+    /// Llama from transformers, including SmolLM2 and TinyLlama.
     Llama,
-    /// Mistral, with its sliding window.
-    Mistral,
-    /// Qwen2 and Qwen2.5.
+    /// Qwen2 and Qwen2.5 from transformers.
     Qwen2,
-    /// Qwen3.
+    /// Qwen3 from transformers.
     Qwen3,
-    /// SmolLM3, with its layers without rotary positions.
+    /// Mistral from transformers, with its sliding window.
+    Mistral,
+    /// SmolLM3 from transformers, with its layers without rotary positions.
     Smollm3,
-    /// GPT-NeoX and Pythia.
+    /// GPT-NeoX and Pythia from transformers.
+    #[value(alias = "gpt_neox")]
     GptNeox,
+    /// A nanoGPT checkpoint (PyTorch file).
+    Nanogpt,
 }
 
 impl Family {
-    /// The families that `config.json` can name.
-    const IMPORTED: [Self; 7] =
-        [Self::Gpt2, Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Smollm3, Self::GptNeox];
-    /// The families of models without a window whose layers all have rotary positions; a SmolLM3 or Mistral is a Llama then.
-    const EXPORTED: [Self; 4] = [Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3];
+    /// Returns the layout of the family's files.
+    fn layout(self) -> &'static dyn Layout {
+        match self {
+            Self::Gpt2 => &gpt2::Gpt2 { is_nanogpt: false },
+            Self::Llama => &llama::Llama,
+            Self::Qwen2 => &qwen::Qwen2,
+            Self::Qwen3 => &qwen::Qwen3,
+            Self::Mistral => &mistral::Mistral,
+            Self::Smollm3 => &smollm3::Smollm3,
+            Self::GptNeox => &gpt_neox::GptNeox,
+            Self::Nanogpt => &gpt2::Gpt2 { is_nanogpt: true },
+        }
+    }
+
+    /// Iterates over the families that a `config.json` can name.
+    pub(super) fn named() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied().filter(|family| *family != Self::Nanogpt)
+    }
 
     /// Returns the family's `model_type`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Gpt2 | Self::Nanogpt => "gpt2",
-            Self::Llama => "llama",
-            Self::Mistral => "mistral",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Smollm3 => "smollm3",
-            Self::GptNeox => "gpt_neox",
-        }
+        self.layout().name()
     }
 
     /// Returns the default begin-of-text and end-of-text tokens of the family's config.
     pub fn default_ids(self) -> [Option<u32>; 2] {
-        match self {
-            Self::Gpt2 | Self::Nanogpt => [Some(50_256); 2],
-            Self::Llama | Self::Mistral => [Some(1), Some(2)],
-            Self::Qwen2 | Self::Qwen3 => [None; 2],
-            Self::Smollm3 => [Some(128_000), Some(128_001)],
-            Self::GptNeox => [Some(0), Some(2)],
-        }
+        self.layout().default_ids()
     }
 
     /// Returns the family that a config names.
@@ -91,7 +98,7 @@ impl Family {
     /// Returns an error if the config names no family, or an unknown one.
     pub fn named_by(config: &Value, config_path: &Path) -> Result<Self> {
         let keys = Keys::new(config, config_path)?;
-        let names = Self::IMPORTED.map(Self::name).join(", ");
+        let names = Self::named().map(Self::name).collect::<Vec<_>>().join(", ");
         let Some(name) = keys.text("model_type")? else {
             if serde_json::from_value::<Description>(config.clone()).is_ok() {
                 let problem = "is from an export with --format pytorch-names, which cannot be imported; export the run \
@@ -102,7 +109,7 @@ impl Family {
                 keys.error("lacks the key `model_type`; specify the family of the model with --format")
             );
         };
-        Self::IMPORTED.into_iter().find(|family| family.name() == name).ok_or_else(|| {
+        Self::named().find(|family| family.name() == name).ok_or_else(|| {
             keys.refused(
                 "model_type",
                 format!("\"{name}\""),
@@ -130,17 +137,19 @@ impl Family {
 
     /// Returns the keys that this family cannot express, each with the value that it requires.
     fn obstacles(self, model: &ModelConfig) -> Vec<(&'static str, &'static str)> {
-        let own = self.layout().obstacles(self, model);
+        let layout = self.layout();
         let architecture = ("architecture", model.architecture != Architecture::Decoder, "\"decoder\"");
-        let windows = [
-            ("window", self != Self::Mistral && model.has_window(), "unset"),
-            ("layer_pattern", self == Self::Mistral && model.has_global_layer(), "unset"),
-            ("rotary_skip_every", self != Self::Smollm3 && skips_rotation(model), "unset"),
-            ("rotary_fraction", self != Self::GptNeox && rotates_in_part(model), "unset"),
-            ("parallel", self != Self::GptNeox && model.parallel, "false"),
-        ];
-        let all = [architecture].into_iter().chain(own).chain(obstacles::of_all(model)).chain(windows);
+        let others = obstacles::of_most(model).into_iter();
+        let others = others.filter(|(key, ..)| !layout.expresses().contains(key));
+        let all = [architecture].into_iter().chain(layout.obstacles(model)).chain(others);
         all.filter_map(|(key, differs, theirs)| differs.then_some((key, theirs))).collect()
+    }
+
+    /// Returns true if a model has none of the keys that distinguish this family from those that precede it.
+    fn is_plain(self, model: &ModelConfig) -> bool {
+        let special = self.layout().expresses();
+        let is_used = |(key, differs, _): &(&str, bool, &str)| *differs && special.contains(key);
+        !special.is_empty() && !obstacles::of_most(model).iter().any(is_used)
     }
 }
 
@@ -184,7 +193,7 @@ pub fn import(
     let mut tensors: BTreeMap<_, _> =
         tensors.into_iter().map(|(name, tensor)| (bare(&name), tensor)).collect();
     let layout = family.layout();
-    let description = layout.read(family, keys, &tensors)?;
+    let description = layout.read(keys, &tensors)?;
     description
         .model
         .check()
@@ -197,7 +206,7 @@ pub fn import(
         tensors.remove(layout.head());
     }
     let (mut ours, mut problems) = (Vec::new(), Vec::new());
-    for entry in layout.entries(family, &description, description.model.bias) {
+    for entry in layout.entries(&description, description.model.bias) {
         let mut parts = Vec::new();
         for part in &entry.parts {
             let (name, shape) = (&part.theirs, entry.shape_of(part));
@@ -218,13 +227,16 @@ pub fn import(
     Ok((ours, description))
 }
 
+/// The number of families that an error about a model which fits none lists.
+const CLOSEST: usize = 4;
+
 /// Returns the family that can express a model.
 ///
 /// # Errors
-/// Returns an error that lists the obstacles of each family, the closest family first.
+/// Returns an error that lists the obstacles of the closest families.
 pub fn fitting(model: &ModelConfig) -> Result<Family> {
     let needs = needs(model);
-    let each = needs.iter().map(|(family, needed)| {
+    let each = needs.iter().take(CLOSEST).map(|(family, needed)| {
         let needed: Vec<_> = needed.iter().map(|(key, theirs)| format!("{key} = {theirs}")).collect();
         format!("{} needs {}", family.name(), needed.join(", "))
     });
@@ -253,26 +265,13 @@ pub fn describe_fit(model: &ModelConfig) -> String {
 }
 
 /// Returns the keys that must change for each family, with the required values; the family with the fewest keys first.
+/// If several fit, those are left out whose special keys the model does not use.
 fn needs(model: &ModelConfig) -> Vec<(Family, Vec<(&'static str, &'static str)>)> {
-    let families = match (model.has_window(), skips_rotation(model)) {
-        (true, _) => &[Family::Mistral][..],
-        (false, true) => &[Family::Smollm3],
-        _ if model.parallel || rotates_in_part(model) => &[Family::GptNeox],
-        (false, false) => &Family::EXPORTED,
-    };
-    let mut needs: Vec<_> = families.iter().map(|&family| (family, family.obstacles(model))).collect();
-    needs.sort_by_key(|(_, needed)| needed.len());
+    let mut needs: Vec<_> = Family::named().map(|family| (family, family.obstacles(model))).collect();
+    needs.sort_by_key(|(family, needed)| (needed.len(), family.is_plain(model)));
+    let is_distinct = needs.iter().any(|(family, needed)| needed.is_empty() && !family.is_plain(model));
+    needs.retain(|(family, _)| !is_distinct || !family.is_plain(model));
     needs
-}
-
-/// Returns true if a layer of a model with rotary positions lacks them.
-fn skips_rotation(model: &ModelConfig) -> bool {
-    model.position == PositionScheme::Rotary && (0..model.layers).any(|layer| model.skips_rotation(layer))
-}
-
-/// Returns true if rotary positions rotate only a part of each head.
-fn rotates_in_part(model: &ModelConfig) -> bool {
-    model.position == PositionScheme::Rotary && model.rotary_fraction.is_some_and(|fraction| fraction < 1.0)
 }
 
 /// Refuses a model that a family cannot express.
@@ -307,7 +306,7 @@ pub fn export(
     let layout = family.layout();
     let mut ours: BTreeMap<_, _> = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
     let mut theirs = Vec::new();
-    for entry in layout.entries(family, description, true) {
+    for entry in layout.entries(description, true) {
         let tensor = match ours.remove(&entry.ours) {
             Some(tensor) => tensor,
             // A model without biases is equivalent to one whose biases are zero.
@@ -325,23 +324,23 @@ pub fn export(
             tensor.renamed(name)
         }
     });
-    let config = layout.write(family, description);
+    let config = layout.write(description);
     Ok((theirs.collect(), config))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::{Activation, NormKind};
+    use crate::position::PositionScheme;
 
     #[test]
     fn unmet_requirements_are_listed_closest_family_first() {
         let alibi = ModelConfig { position: PositionScheme::Alibi, ..ModelConfig::default() };
         let error = fitting(&alibi).unwrap_err().to_string();
-        let positions =
-            ["gpt2 needs position = \"learned\"; ", "; llama needs ", "; qwen2 needs ", "qwen3 needs "]
-                .map(|part| error.find(part).unwrap_or_else(|| panic!("{part}: {error}")));
-        assert!(positions.iter().all(|&position| position >= positions[0]), "{error}");
-        assert!(error.len() < 490, "all families fit on the line: {} bytes", error.len());
+        let start = "in [model], gpt2 needs position = \"learned\"; gpt_neox needs position = \"rotary\"; gpt_neo needs ";
+        assert!(error.contains(start), "{error}");
+        assert!(error.len() < 490, "the closest families fit on the line: {} bytes", error.len());
         let words = describe_fit(&alibi);
         assert_eq!(
             words,
@@ -352,5 +351,12 @@ mod tests {
             (fitting(&learned).unwrap(), &*describe_fit(&learned)),
             (Family::Gpt2, "to transformers as gpt2")
         );
+        let rotary = ModelConfig { position: PositionScheme::Rotary, ..ModelConfig::default() };
+        assert_eq!(describe_fit(&rotary), "to transformers as gpt_neox");
+        let llama =
+            ModelConfig { norm_kind: NormKind::Rms, activation: Activation::Swiglu, bias: false, ..rotary };
+        assert_eq!(describe_fit(&llama), "to transformers as llama");
+        let windowed = ModelConfig { window: Some(4), ..llama };
+        assert_eq!(describe_fit(&windowed), "to transformers as mistral or phi3");
     }
 }

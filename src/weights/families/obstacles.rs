@@ -1,13 +1,27 @@
-//! The keys that no family can express.
+//! The keys that few families or none can express.
 
+use super::layout::Obstacle;
 use crate::attention::{AttentionGate, Sinks};
-use crate::model::{ModelConfig, QkNormScope};
+use crate::model::ModelConfig;
 use crate::position::PositionScheme;
 
-/// Returns the keys, each with true if the model needs it and the value that families require.
-pub(super) fn of_all(model: &ModelConfig) -> Vec<(&'static str, bool, &'static str)> {
+/// Returns the keys that only families express whose [`super::layout::Layout::expresses`] lists them.
+pub(super) fn of_most(model: &ModelConfig) -> Vec<Obstacle> {
     let is_rotary = model.position == PositionScheme::Rotary;
     vec![
+        ("window", model.has_window(), "unset"),
+        ("layer_pattern", model.has_window() && model.has_global_layer(), "unset"),
+        (
+            "rotary_skip_every",
+            is_rotary && (0..model.layers).any(|layer| model.skips_rotation(layer)),
+            "unset",
+        ),
+        (
+            "rotary_fraction",
+            is_rotary && model.rotary_fraction.is_some_and(|fraction| fraction < 1.0),
+            "unset",
+        ),
+        ("parallel", model.parallel, "false"),
         ("embedding_norm", model.embedding_norm, "false"),
         ("head_bias", model.head_bias && !model.tie_embeddings, "false"),
         ("embedding_scale", model.embedding_scale != 1.0, "1"),
@@ -16,7 +30,6 @@ pub(super) fn of_all(model: &ModelConfig) -> Vec<(&'static str, bool, &'static s
         ("attention_softcap", model.attention_softcap.is_some(), "unset"),
         ("sinks", model.sinks != Sinks::None, "\"none\""),
         ("attention_gate", model.attention_gate != AttentionGate::None, "\"none\""),
-        ("qk_norm_scope", model.qk_norm && model.qk_norm_scope != QkNormScope::Head, "\"head\""),
         ("rope_theta_local", model.local_rotation().is_some(), "unset"),
         ("norm_unit_offset", model.norm_unit_offset, "false"),
     ]

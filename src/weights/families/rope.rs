@@ -8,30 +8,76 @@ use crate::error::Result;
 use crate::model::ModelConfig;
 use crate::position::RopeScaling;
 
+/// The top-level keys of a family's rotary positions, with their defaults.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base {
+    /// The base of the frequencies.
+    theta: (&'static str, f64),
+    /// The fraction of a head that is rotated; `None` if a family rotates all of it.
+    fraction: Option<(&'static str, f64)>,
+}
+
+impl Base {
+    /// Creates the keys of a family that rotates whole heads.
+    pub(super) fn new(key: &'static str, theta: f64) -> Self {
+        Self { theta: (key, theta), fraction: None }
+    }
+
+    /// Adds the key of the fraction of a head that is rotated.
+    pub(super) fn with_fraction(self, key: &'static str, default: f64) -> Self {
+        Self { fraction: Some((key, default)), ..self }
+    }
+}
+
 /// Reads the rotary settings of a config into `model`.
 ///
 /// # Errors
 /// Returns an error if a kind of scaling or one of its keys is not supported, or if both locations disagree.
-pub(super) fn read(keys: Keys, default_theta: f64, model: ModelConfig) -> Result<ModelConfig> {
-    let top = keys.number("rope_theta")?;
-    let objects = [keys.object("rope_parameters")?, keys.object("rope_scaling")?];
+pub(super) fn read(keys: Keys, base: Base, model: ModelConfig) -> Result<ModelConfig> {
+    read_from(keys, [keys.object("rope_parameters")?, keys.object("rope_scaling")?], base, model)
+}
+
+/// Same as [`read`] with the objects of both locations.
+///
+/// # Errors
+/// Same as [`read`].
+pub(super) fn read_from(
+    keys: Keys,
+    objects: [Option<Keys>; 2],
+    base: Base,
+    model: ModelConfig,
+) -> Result<ModelConfig> {
+    let top = |key: &str| keys.number(key);
+    let with = |object: Option<Keys>, model: &ModelConfig| -> Result<ModelConfig> {
+        let value = |nested: &str, (key, default): (&str, f64)| -> Result<f64> {
+            let (top, nested_value) = (top(key)?, object.map(|object| object.number(nested)).transpose()?);
+            match (nested_value.flatten(), top, object) {
+                (Some(value), Some(top), Some(object)) if value != top => {
+                    let problem = format!(", but the top-level `{key}` is {top}");
+                    Err(object.refused(nested, value, &problem))
+                }
+                (value, top, _) => Ok(value.or(top).unwrap_or(default)),
+            }
+        };
+        let fraction = base.fraction.map(|key| value("partial_rotary_factor", key)).transpose()?;
+        Ok(ModelConfig {
+            rope_theta: value("rope_theta", base.theta)?,
+            rotary_fraction: fraction.filter(|fraction| *fraction != 1.0),
+            ..model.clone()
+        })
+    };
     let mut found: Option<ModelConfig> = None;
     for object in objects.into_iter().flatten() {
-        let theta = object.number("rope_theta")?;
-        if let (Some(theta), Some(top)) = (theta, top)
-            && theta != top
-        {
-            let problem = format!(", but the top-level `rope_theta` is {top}");
-            return Err(object.refused("rope_theta", theta, &problem));
+        if base.fraction.is_none() {
+            object.only("partial_rotary_factor", &json!(1.0))?;
         }
-        let theta = theta.or(top).unwrap_or(default_theta);
-        let read = scaling(keys, object, ModelConfig { rope_theta: theta, ..model.clone() })?;
+        let read = scaling(keys, object, with(Some(object), &model)?)?;
         if found.as_ref().is_some_and(|other| *other != read) {
             return Err(keys.error("`rope_parameters` and `rope_scaling` disagree; remove one of them"));
         }
         found = Some(read);
     }
-    Ok(found.unwrap_or_else(|| ModelConfig { rope_theta: top.unwrap_or(default_theta), ..model }))
+    found.map_or_else(|| with(None, &model), Ok)
 }
 
 /// Reads the scaling of an object.
@@ -48,7 +94,6 @@ fn scaling(top: Keys, object: Keys, model: ModelConfig) -> Result<ModelConfig> {
             return Err(object.refused(kind_key, format!("\"{kind}\""), known));
         }
     };
-    object.only("partial_rotary_factor", &json!(1.0))?;
     object.only("attention_factor", &json!(1.0))?;
     let original = "original_max_position_embeddings";
     let allowed = ["rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor", original];

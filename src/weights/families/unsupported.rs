@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::Family;
 use super::keys::Keys;
-use super::llama::MISTRAL_WINDOW;
+use super::mistral;
 use crate::error::Result;
 
 /// Keys that change the computation unless they are false.
-const FALSE_KEYS: [&str; 7] = [
+const FALSE_KEYS: [&str; 8] = [
     "use_sliding_window",
     "rope_interleaved",
     "scale_attn_by_inverse_layer_idx",
@@ -17,6 +17,7 @@ const FALSE_KEYS: [&str; 7] = [
     "attn_temperature_tuning",
     "qk_layernorm",
     "use_parallel_residual",
+    "use_bidirectional_attention",
 ];
 
 /// Keys that change the computation unless they are true.
@@ -36,9 +37,6 @@ const ONE_KEYS: [&str; 11] = [
     "scale_depth",
     "scale_emb",
 ];
-
-/// Keys of the lists above that GPT-NeoX has.
-const NEOX_KEYS: [&str; 3] = ["use_parallel_residual", "rotary_pct", "partial_rotary_factor"];
 
 /// Keys that always change the computation.
 const UNSUPPORTED_KEYS: [&str; 19] = [
@@ -63,55 +61,62 @@ const UNSUPPORTED_KEYS: [&str; 19] = [
     "dual_chunk_attention_config",
 ];
 
-/// Refuses a sliding window that is shorter than the context, unless the family has one.
+/// Refuses a sliding window that is shorter than the context.
 fn refuse_window(family: Family, keys: Keys) -> Result<()> {
-    if family == Family::Mistral || keys.value("use_sliding_window").is_some() {
+    if keys.value("use_sliding_window").is_some() {
         return Ok(());
     }
     let context = keys.value("max_position_embeddings").and_then(Value::as_u64);
     let is_short = |window: u64| context.is_none_or(|context| window < context);
     if let Some(window) = keys.value("sliding_window").filter(|window| window.as_u64().is_none_or(is_short)) {
-        let problem = format!(", but a {} has no sliding window here; only mistral has", family.name());
+        let problem =
+            format!(", but a {} has no sliding window here; {}", family.name(), with("sliding_window"));
         return Err(keys.refused("sliding_window", window, &problem));
     }
     let is_mistral = keys.value("model_type").is_some_and(|name| name == "mistral");
-    if is_mistral && keys.is_missing("sliding_window") && is_short(MISTRAL_WINDOW as u64) {
+    if is_mistral && keys.is_missing("sliding_window") && is_short(mistral::WINDOW as u64) {
         return Err(keys.error(format!(
-            "lacks the key `sliding_window`, which is {MISTRAL_WINDOW} by default in mistral; import it with --format \
-             mistral, or set \"sliding_window\": null if the model has no window"
+            "lacks the key `sliding_window`, which is {} by default in mistral; import it with --format mistral, or set \
+             \"sliding_window\": null if the model has no window",
+            mistral::WINDOW
         )));
     }
     Ok(())
 }
 
+/// Returns a clause that names the families which read a key.
+fn with(key: &str) -> String {
+    let families = Family::named().filter(|family| family.layout().own_keys().contains(&key));
+    let names: Vec<_> = families.map(Family::name).collect();
+    format!("only {} {}", names.join(", "), if names.len() == 1 { "has" } else { "have" })
+}
+
 /// Refuses unsupported options.
 pub(super) fn refuse(family: Family, keys: Keys) -> Result<()> {
-    let is_own = |key: &&&str| family == Family::GptNeox && NEOX_KEYS.contains(*key);
-    FALSE_KEYS.iter().filter(|key| !is_own(key)).try_for_each(|key| keys.only(key, &json!(false)))?;
-    ONE_KEYS.iter().filter(|key| !is_own(key)).try_for_each(|key| keys.only(key, &json!(1)))?;
-    TRUE_KEYS.iter().try_for_each(|key| keys.only(key, &json!(true)))?;
-    let rotary_keys =
-        ["rope_scaling", "rope_parameters"].into_iter().filter(|_| !family.layout().is_rotary());
-    for key in UNSUPPORTED_KEYS.into_iter().chain(rotary_keys) {
+    let layout = family.layout();
+    let is_foreign = |key: &&&str| !layout.own_keys().contains(*key);
+    FALSE_KEYS.iter().filter(is_foreign).try_for_each(|key| keys.only(key, &json!(false)))?;
+    ONE_KEYS.iter().filter(is_foreign).try_for_each(|key| keys.only(key, &json!(1)))?;
+    TRUE_KEYS.iter().filter(is_foreign).try_for_each(|key| keys.only(key, &json!(true)))?;
+    let rotary_keys = ["rope_scaling", "rope_parameters"].iter().filter(|_| !layout.is_rotary());
+    for key in UNSUPPORTED_KEYS.iter().filter(is_foreign).chain(rotary_keys) {
         if let Some(value) = keys.value(key) {
             let problem = ", which is not supported; remove it or set it to null if it has no effect";
             return Err(keys.refused(key, value, problem));
         }
     }
-    refuse_window(family, keys)?;
-    for kind in keys.list("layer_types")?.unwrap_or_default() {
-        if kind != "full_attention" {
-            let problem = ", but only \"full_attention\" is supported";
-            return Err(keys.refused("layer_types", format!("[… {kind} …]"), problem));
-        }
+    if is_foreign(&&"sliding_window") {
+        refuse_window(family, keys)?;
     }
-    if family == Family::Smollm3 {
-        return Ok(());
+    let kinds = keys.list("layer_types")?.unwrap_or_default();
+    if let Some(kind) = kinds.iter().find(|kind| is_foreign(&&"layer_types") && **kind != "full_attention") {
+        let problem = format!(", but must be \"full_attention\"; {} other layers", with("layer_types"));
+        return Err(keys.refused("layer_types", format!("[… {kind} …]"), &problem));
     }
     let layers = keys.list("no_rope_layers")?.unwrap_or_default();
-    if layers.iter().any(|layer| *layer != json!(1)) {
-        let problem = ", but only smollm3 has layers without rotary positions here";
-        return Err(keys.refused("no_rope_layers", json!(layers), problem));
+    if is_foreign(&&"no_rope_layers") && layers.iter().any(|layer| *layer != json!(1)) {
+        let problem = format!(", but {} layers without rotary positions here", with("no_rope_layers"));
+        return Err(keys.refused("no_rope_layers", json!(layers), &problem));
     }
     Ok(())
 }

@@ -105,14 +105,20 @@ fn shards_and_unprefixed_names_import_equally() {
     let index = serde_json::json!({"metadata": {}, "weight_map": map});
     fs::write(path("model.safetensors.index.json"), index.to_string()).unwrap();
     for named in [vec![folder.path().to_path_buf()], vec![path("a.safetensors"), path("b.safetensors")]] {
-        let again = import(&named, Some(ImportFormat::Gpt2), None, None).unwrap();
+        let again = import(&named, Some(ImportFormat::Family(Family::Gpt2)), None, None).unwrap();
         assert_eq!(sorted(&again.tensors), sorted(&original.tensors));
         assert_eq!(again.description.sizes, original.description.sizes);
     }
-    let twice = import(&[path("a.safetensors"), path("a.safetensors")], Some(ImportFormat::Gpt2), None, None);
+    let twice = import(
+        &[path("a.safetensors"), path("a.safetensors")],
+        Some(ImportFormat::Family(Family::Gpt2)),
+        None,
+        None,
+    );
     assert!(twice.unwrap_err().to_string().contains("which is also in another file"));
-    let half =
-        import(&[path("a.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap_err().to_string();
+    let half = import(&[path("a.safetensors")], Some(ImportFormat::Family(Family::Gpt2)), None, None)
+        .unwrap_err()
+        .to_string();
     assert!(half.contains("`ln_f.weight` is missing") && half.contains("`h.1.ln_2.bias` is missing"));
 }
 
@@ -126,7 +132,9 @@ fn pytorch_shard_index_is_found_in_a_folder() {
     let map = serde_json::Map::from_iter(tensors.into_keys().map(|name| (name, shard.into())));
     let index = serde_json::json!({"metadata": {}, "weight_map": map});
     fs::write(folder.path().join("pytorch_model.bin.index.json"), index.to_string()).unwrap();
-    let again = import(&[folder.path().to_path_buf()], Some(ImportFormat::Nanogpt), None, None).unwrap();
+    let again =
+        import(&[folder.path().to_path_buf()], Some(ImportFormat::Family(Family::Nanogpt)), None, None)
+            .unwrap();
     assert_eq!(sorted(&again.tensors), sorted(&nanogpt().tensors));
 }
 
@@ -144,7 +152,8 @@ fn untied_head_is_kept_and_bf16_widened() {
     let norm = tensors.iter_mut().find(|(name, ..)| name == "transformer.ln_f.weight").unwrap();
     (norm.2, norm.3) = (Dtype::BF16, [0x80, 0x3f].repeat(12));
     write(&folder.path().join("model.safetensors"), &tensors);
-    let untied = import(&[folder.path().to_path_buf()], Some(ImportFormat::Gpt2), None, None).unwrap();
+    let untied =
+        import(&[folder.path().to_path_buf()], Some(ImportFormat::Family(Family::Gpt2)), None, None).unwrap();
     assert!(!untied.description.model.tie_embeddings);
     let tensors = sorted(&untied.tensors);
     let tensor = |name: &str| &tensors.iter().find(|(ours, _)| ours == name).unwrap().1;
@@ -154,7 +163,9 @@ fn untied_head_is_kept_and_bf16_widened() {
 
     gpt2_config["tie_word_embeddings"] = true.into();
     fs::write(folder.path().join("config.json"), gpt2_config.to_string()).unwrap();
-    let refused = import(&[folder.path().to_path_buf()], Some(ImportFormat::Gpt2), None, None).unwrap_err();
+    let refused =
+        import(&[folder.path().to_path_buf()], Some(ImportFormat::Family(Family::Gpt2)), None, None)
+            .unwrap_err();
     assert!(refused.to_string().contains("`lm_head.weight` differs from the embedding table"), "{refused}");
 }
 
@@ -181,7 +192,8 @@ fn tokenizer_imports_in_both_formats_if_it_fits() {
     write(&path("model.safetensors"), &stored(&original));
     fs::write(path("vocab.json"), r#"{"a": 0, "b": 1, "Ġ": 2, "ab": 3, "<|endoftext|>": 4}"#).unwrap();
     fs::write(path("merges.txt"), "#version: 0.2\na b\n").unwrap();
-    let pair = import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap();
+    let pair =
+        import(&[path("model.safetensors")], Some(ImportFormat::Family(Family::Gpt2)), None, None).unwrap();
     assert!(pair.has_vocabulary);
     assert_eq!(pair.vocabulary.encode("ab b<|endoftext|>").unwrap(), [3, 2, 1, 4]);
     assert_eq!(pair.vocabulary.decode(&[3, 2, 1]), "ab b");
@@ -189,19 +201,28 @@ fn tokenizer_imports_in_both_formats_if_it_fits() {
 
     let stored = serde_json::to_value(&pair.vocabulary).unwrap();
     fs::write(path("other.json"), stored["tokenizer"].to_string()).unwrap();
-    let json =
-        import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("other.json")));
+    let json = import(
+        &[path("model.safetensors")],
+        Some(ImportFormat::Family(Family::Gpt2)),
+        None,
+        Some(&path("other.json")),
+    );
     assert_eq!(json.unwrap().vocabulary, pair.vocabulary);
 
     let large: serde_json::Map<String, serde_json::Value> =
         (0u32..12).map(|id| (char::from(b'a' + id as u8).to_string(), id.into())).collect();
     fs::write(path("vocab.json"), serde_json::to_string(&large).unwrap()).unwrap();
     fs::write(path("merges.txt"), "").unwrap();
-    let error =
-        import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, None).unwrap_err().to_string();
+    let error = import(&[path("model.safetensors")], Some(ImportFormat::Family(Family::Gpt2)), None, None)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("has 12 tokens, but the model has only 11"), "{error}");
-    let error =
-        import(&[path("model.safetensors")], Some(ImportFormat::Gpt2), None, Some(&path("config.json")));
+    let error = import(
+        &[path("model.safetensors")],
+        Some(ImportFormat::Family(Family::Gpt2)),
+        None,
+        Some(&path("config.json")),
+    );
     assert!(error.unwrap_err().to_string().contains("is not a tokenizer"));
 }
 
@@ -214,7 +235,7 @@ fn compressed_pytorch_files_are_refused() {
     let record = bytes.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
     bytes[record + 10] = 8;
     fs::write(&path, bytes).unwrap();
-    let refused = import(&[path], Some(ImportFormat::Nanogpt), None, None).unwrap_err();
+    let refused = import(&[path], Some(ImportFormat::Family(Family::Nanogpt)), None, None).unwrap_err();
     assert!(refused.to_string().contains("is not a PyTorch weights file"), "{refused}");
     assert_eq!(refused.exit_code(), 2);
 }
@@ -313,11 +334,11 @@ proptest! {
         let path = folder.path().join("model.safetensors");
         let original = nanogpt();
         let (bytes, naming) = match which {
-            0 => (fs::read(peers().join("nanogpt.pt")).unwrap(), ImportFormat::Nanogpt),
+            0 => (fs::read(peers().join("nanogpt.pt")).unwrap(), ImportFormat::Family(Family::Nanogpt)),
             1 => {
                 fs::write(folder.path().join("config.json"), config(&original)).unwrap();
                 write(&path, &stored(&original));
-                (fs::read(&path).unwrap(), ImportFormat::Gpt2)
+                (fs::read(&path).unwrap(), ImportFormat::Family(Family::Gpt2))
             }
             _ => {
                 let description = Some(&original.description);
