@@ -8,7 +8,7 @@
 //! | `keys` | typed access to the keys of a config |
 //! | `layout` | what distinguishes the files of a family |
 //! | `llama` | Llama, and what the families related to it share |
-//! | `mistral`, `qwen`, `smollm3` | families related to Llama |
+//! | `mistral`, `olmo2`, `qwen`, `smollm3` | families related to Llama |
 //! | `obstacles` | the keys of `[model]` that few families or none can express |
 //! | `rope` | the keys of rotary positions |
 //! | `unsupported` | config options that are not supported |
@@ -21,6 +21,7 @@ mod layout;
 mod llama;
 mod mistral;
 mod obstacles;
+mod olmo2;
 mod qwen;
 mod rope;
 mod smollm3;
@@ -58,6 +59,8 @@ pub enum Family {
     /// GPT-NeoX and Pythia from transformers.
     #[value(alias = "gpt_neox")]
     GptNeox,
+    /// OLMo 2 from transformers.
+    Olmo2,
     /// A nanoGPT checkpoint (PyTorch file).
     Nanogpt,
 }
@@ -73,6 +76,7 @@ impl Family {
             Self::Mistral => &mistral::Mistral,
             Self::Smollm3 => &smollm3::Smollm3,
             Self::GptNeox => &gpt_neox::GptNeox,
+            Self::Olmo2 => &olmo2::Olmo2,
             Self::Nanogpt => &gpt2::Gpt2 { is_nanogpt: true },
         }
     }
