@@ -8,7 +8,7 @@
 //! | `keys` | typed access to the keys of a config |
 //! | `layout` | what distinguishes the files of a family |
 //! | `llama` | Llama, and what the families related to it share |
-//! | `mistral`, `olmo2`, `qwen`, `smollm3` | families related to Llama |
+//! | `mistral`, `olmo2`, `phi3`, `qwen`, `smollm3` | families related to Llama |
 //! | `obstacles` | the keys of `[model]` that few families or none can express |
 //! | `rope` | the keys of rotary positions |
 //! | `unsupported` | config options that are not supported |
@@ -22,6 +22,7 @@ mod llama;
 mod mistral;
 mod obstacles;
 mod olmo2;
+mod phi3;
 mod qwen;
 mod rope;
 mod smollm3;
@@ -61,6 +62,8 @@ pub enum Family {
     GptNeox,
     /// OLMo 2 from transformers.
     Olmo2,
+    /// Phi-3 and Phi-4-mini from transformers.
+    Phi3,
     /// A nanoGPT checkpoint (PyTorch file).
     Nanogpt,
 }
@@ -77,6 +80,7 @@ impl Family {
             Self::Smollm3 => &smollm3::Smollm3,
             Self::GptNeox => &gpt_neox::GptNeox,
             Self::Olmo2 => &olmo2::Olmo2,
+            Self::Phi3 => &phi3::Phi3,
             Self::Nanogpt => &gpt2::Gpt2 { is_nanogpt: true },
         }
     }
