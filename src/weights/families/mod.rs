@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `entry` | packs a native parameter from foreign tensors, and unpacks it |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
+//! | `gpt_neo` | GPT-Neo and TinyStories |
 //! | `gpt_neox` | GPT-NeoX and Pythia |
 //! | `keys` | typed access to the keys of a config |
 //! | `layout` | what distinguishes the files of a family |
@@ -11,10 +12,12 @@
 //! | `mistral`, `olmo2`, `phi3`, `qwen`, `smollm3` | families related to Llama |
 //! | `obstacles` | the keys of `[model]` that few families or none can express |
 //! | `rope` | the keys of rotary positions |
+//! | `spans` | which layers have a window |
 //! | `unsupported` | config options that are not supported |
 
 mod entry;
 mod gpt2;
+mod gpt_neo;
 mod gpt_neox;
 pub(super) mod keys;
 mod layout;
@@ -26,6 +29,7 @@ mod phi3;
 mod qwen;
 mod rope;
 mod smollm3;
+mod spans;
 mod unsupported;
 
 use std::{collections::BTreeMap, path::Path};
@@ -60,6 +64,9 @@ pub enum Family {
     /// GPT-NeoX and Pythia from transformers.
     #[value(alias = "gpt_neox")]
     GptNeox,
+    /// GPT-Neo and TinyStories from transformers.
+    #[value(alias = "gpt_neo")]
+    GptNeo,
     /// OLMo 2 from transformers.
     Olmo2,
     /// Phi-3 and Phi-4-mini from transformers.
@@ -79,6 +86,7 @@ impl Family {
             Self::Mistral => &mistral::Mistral,
             Self::Smollm3 => &smollm3::Smollm3,
             Self::GptNeox => &gpt_neox::GptNeox,
+            Self::GptNeo => &gpt_neo::GptNeo,
             Self::Olmo2 => &olmo2::Olmo2,
             Self::Phi3 => &phi3::Phi3,
             Self::Nanogpt => &gpt2::Gpt2 { is_nanogpt: true },
