@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `entry` | packs a native parameter from foreign tensors, and unpacks it |
+//! | `gemma` | Gemma 2 and Gemma 3 |
 //! | `gpt2` | GPT-2, and nanoGPT's layout of it |
 //! | `gpt_neo` | GPT-Neo and TinyStories |
 //! | `gpt_neox` | GPT-NeoX and Pythia |
@@ -16,6 +17,7 @@
 //! | `unsupported` | config options that are not supported |
 
 mod entry;
+mod gemma;
 mod gpt2;
 mod gpt_neo;
 mod gpt_neox;
@@ -67,6 +69,11 @@ pub enum Family {
     /// GPT-Neo and TinyStories from transformers.
     #[value(alias = "gpt_neo")]
     GptNeo,
+    /// Gemma 2 from transformers.
+    Gemma2,
+    /// Gemma 3 from transformers, without images.
+    #[value(alias = "gemma3_text")]
+    Gemma3,
     /// OLMo 2 from transformers.
     Olmo2,
     /// Phi-3 and Phi-4-mini from transformers.
@@ -87,6 +94,8 @@ impl Family {
             Self::Smollm3 => &smollm3::Smollm3,
             Self::GptNeox => &gpt_neox::GptNeox,
             Self::GptNeo => &gpt_neo::GptNeo,
+            Self::Gemma2 => &gemma::Gemma2,
+            Self::Gemma3 => &gemma::Gemma3,
             Self::Olmo2 => &olmo2::Olmo2,
             Self::Phi3 => &phi3::Phi3,
             Self::Nanogpt => &gpt2::Gpt2 { is_nanogpt: true },

@@ -31,6 +31,8 @@ choices! {
         Swiglu,
         /// GELU as a gate, `gelu(gate) * up`.
         Geglu,
+        /// The approximation of GELU as a gate, as in Gemma.
+        GegluTanh,
     }
 }
 
@@ -38,14 +40,14 @@ impl Activation {
     /// Returns true if the activation is gated. The inner layer is then twice as wide as its output: half of its
     /// columns are the gate of the other half.
     pub fn is_gated(self) -> bool {
-        matches!(self, Self::Swiglu | Self::Geglu)
+        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh)
     }
 
     /// Returns the elementwise function of the activation.
     pub(super) fn form(self) -> Form {
         match self {
             Self::Gelu | Self::Geglu => Form::Gelu,
-            Self::GeluTanh => Form::GeluTanh,
+            Self::GeluTanh | Self::GegluTanh => Form::GeluTanh,
             Self::Relu => Form::Relu,
             Self::Relu2 => Form::Relu2,
             Self::Silu | Self::Swiglu => Form::Silu,
@@ -134,6 +136,7 @@ mod tests {
             (Activation::Silu, &[-0.268941421370, 0.0, 1.761594155956, 2.857722380414]),
             (Activation::Swiglu, &[-0.268941421370 * 2.0, 0.0]),
             (Activation::Geglu, &[-0.158655253931 * 2.0, 0.0]),
+            (Activation::GegluTanh, &[-0.158808009 * 2.0, 0.0]),
         ] {
             let values = form.forward(input.clone()).into_data().to_vec::<f64>().unwrap();
             assert_eq!(values.len(), expected.len());

@@ -5,7 +5,7 @@ class FeedForward {
   constructor(weights, name, activation) {
     this.up = Linear.stored(weights, `${name}.up`);
     this.down = Linear.stored(weights, `${name}.down`);
-    this.isGated = activation === "swiglu" || activation === "geglu";
+    this.isGated = ["swiglu", "geglu", "geglu_tanh"].includes(activation);
     this.activation = ACTIVATIONS[activation];
   }
 
@@ -32,12 +32,14 @@ class FeedForward {
 }
 
 const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
+const geluTanh = (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
 const silu = (x) => x / (1 + Math.exp(-x));
 
 const ACTIVATIONS = {
   gelu,
   geglu: gelu,
-  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  gelu_tanh: geluTanh,
+  geglu_tanh: geluTanh,
   relu: (x) => Math.max(x, 0),
   relu2: (x) => Math.max(x, 0) ** 2,
   silu,
