@@ -56,8 +56,9 @@ impl Llama {
     }
 }
 
-fn smollm3(key: &str, value: Value) -> Value {
-    json!({"model_type": "smollm3", key: value})
+/// Changes a key of the family that reads it.
+fn of(family: &str, key: &str, value: Value) -> Value {
+    json!({"model_type": family, key: value})
 }
 
 fn refuses(dir: &Path, arguments: &[&str], parts: &[&str]) {
@@ -69,14 +70,15 @@ fn unsupported_config_features_are_refused_by_key() {
     Llama::new().refuses_changes([
         (
             json!({"model_type": "phi"}),
-            "`model_type` is \"phi\"; the supported families are gpt2, llama, mistral, qwen2, qwen3, smollm3, gpt_neox",
+            "`model_type` is \"phi\"; the supported families are gpt2, llama, qwen2, qwen3, mistral, smollm3, gpt_neox, \
+             gpt_neo, gemma2, gemma3_text, olmo2, phi3",
         ),
         (json!({"use_sliding_window": true}), "`use_sliding_window` is true, but only false"),
-        (json!({"sliding_window": 8}), "`sliding_window` is 8, but a llama has no sliding window"),
+        (json!({"sliding_window": 8}), "`sliding_window` is 8, but a llama has no sliding window here; only mistral, gemma2, gemma3_text, phi3 have"),
         (json!({"model_type": "mistral", "sliding_window": 0}), "`sliding_window`"),
         (
             json!({"layer_types": ["full_attention", "sliding_attention"]}),
-            "`layer_types` is [… \"sliding_attention\" …]",
+            "`layer_types` is [… \"sliding_attention\" …], but must be \"full_attention\"; only gemma2, gemma3_text have",
         ),
         (json!({"num_experts": 4}), "`num_experts` is 4, which is not supported"),
         (json!({"quantization_config": {"bits": 4}}), "`quantization_config` is {\"bits\":4}, which is not"),
@@ -100,23 +102,35 @@ fn unsupported_config_features_are_refused_by_key() {
             "`scale_attn_weights` is false, but only true",
         ),
         (
-            smollm3("no_rope_layers", json!([1])),
+            of("smollm3", "no_rope_layers", json!([1])),
             "`no_rope_layers` is [1], but must have 2 values: 1, or 0 in every nth layer",
         ),
         (json!({"pretraining_tp": 2}), "`pretraining_tp` is 2, but only 1 is"),
         (json!({"partial_rotary_factor": 0.5}), "`partial_rotary_factor` is 0.5, but only 1 is"),
         (
             json!({"hidden_act": "relu"}),
-            "`hidden_act` is \"relu\"; the supported gated activations are silu and gelu",
+            "`hidden_act` is \"relu\"; the supported gated activations are silu, gelu",
         ),
         (
             json!({"tie_word_embeddings": true}),
             "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding table",
         ),
         (
-            smollm3("no_rope_layers", json!([0, 1])),
+            of("smollm3", "no_rope_layers", json!([0, 1])),
             "`no_rope_layers` is [0,1], but must have 2 values: 1, or 0 in every nth layer",
         ),
+        (
+            of("gemma2", "layer_types", json!(["sliding_attention"])),
+            "`layer_types` is [\"sliding_attention\"], but must have 2 values: \"sliding_attention\" or",
+        ),
+        (
+            of("gemma3_text", "layer_types", json!(["chunked_attention", "full_attention"])),
+            "but must have 2 values: \"sliding_attention\" or",
+        ),
+        (of("gemma3_text", "attn_logit_softcapping", json!(50)), "`attn_logit_softcapping` is 50, which is not"),
+        (of("gemma2", "query_pre_attn_scalar", json!(0)), "`query_pre_attn_scalar` is 0: expected an integer"),
+        (of("gemma2", "use_bidirectional_attention", json!(true)), "`use_bidirectional_attention` is true"),
+        (of("gemma2", "hidden_activation", json!("relu")), "`hidden_activation` is \"relu\"; the supported"),
         (json!({"no_rope_layers": [1, 0]}), "`no_rope_layers` is [1,0], but only smollm3 has layers without"),
     ]);
 }
@@ -198,7 +212,7 @@ fn format_option_overrides_the_model_family() {
     refuses(
         llama.dir(),
         &["model", "--format", "llama"],
-        &["`sliding_window` is 8, but a llama has no sliding window here; only mistral has"],
+        &["`sliding_window` is 8, but a llama has no sliding window here; only mistral, "],
     );
     changed.remove("sliding_window");
     llama.write(&json!(changed));

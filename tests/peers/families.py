@@ -25,7 +25,8 @@ try:
     import torch
     from safetensors.torch import load_file, save_file
     from transformers import AutoModelForCausalLM
-    from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config
+    from transformers import (Gemma2Config, Gemma3TextConfig, GPT2Config, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
+                              MistralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config)
     from transformers.utils import logging as transformers_logging
 except ImportError as missing:
     print(missing)
@@ -36,7 +37,8 @@ SIZES = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_lay
 # Of the eight rotated pairs of a head, some keep their frequency, one is interpolated, and the others are divided by the
 # factor.
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-              original_max_position_embeddings=64)
+                      original_max_position_embeddings=64)
+UNGROUPED = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
 
 
 def rope(theta, **more):
@@ -62,10 +64,25 @@ MODELS = {
     "qwen3-untied": (Qwen3Config(**SIZES, head_dim=16), torch.bfloat16),
     "mistral": (MistralConfig(**SIZES, head_dim=16, sliding_window=4), torch.float32),
     "smollm3": (SmolLM3Config(**SIZES, no_rope_layers=[1, 0]), torch.float32),
-    "pythia": (GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}), torch.float16),
-    "pythia-sequential": (GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"},
-                                      rotary_pct=0.5, rotary_emb_base=500, use_parallel_residual=False,
-                                      attention_bias=False, tie_word_embeddings=True), torch.float32),
+    "pythia": (GPTNeoXConfig(**UNGROUPED), torch.float16),
+    "pythia-sequential": (GPTNeoXConfig(**UNGROUPED, rotary_pct=0.5, rotary_emb_base=500, use_parallel_residual=False,
+                                        attention_bias=False, tie_word_embeddings=True), torch.float32),
+    "tinystories": (GPTNeoConfig(vocab_size=29, hidden_size=16, num_layers=3, num_heads=2, window_size=4,
+                                 attention_types=[[["global", "local"], 1], [["global"], 1]],
+                                 max_position_embeddings=64), torch.float32),
+    "gemma2": (Gemma2Config(**SIZES | dict(num_hidden_layers=4), head_dim=16, sliding_window=4,
+                            query_pre_attn_scalar=24, attn_logit_softcapping=3.0, final_logit_softcapping=20.0),
+               torch.float32),
+    "gemma3": (Gemma3TextConfig(**SIZES | dict(num_hidden_layers=3), head_dim=16, sliding_window=4,
+                                query_pre_attn_scalar=16, sliding_window_pattern=3, rope_parameters={
+                                    "full_attention": rope(500.0, rope_type="linear", factor=2.0),
+                                    "sliding_attention": rope(100.0)}), torch.bfloat16),
+    "olmo2": (Olmo2Config(**SIZES), torch.float32),
+    "olmo2-ungrouped": (Olmo2Config(**UNGROUPED, attention_bias=True,
+                                    rope_parameters=rope(500000.0)), torch.float32),
+    "phi3": (Phi3Config(**SIZES, sliding_window=4), torch.float32),
+    "phi4": (Phi3Config(**SIZES | dict(num_attention_heads=1), tie_word_embeddings=True,
+                        rope_parameters=rope(10000.0, partial_rotary_factor=0.75)), torch.float32),
     "gpt2": (GPT2Config(vocab_size=29, n_embd=16, n_layer=2, n_head=2, n_positions=64, n_inner=40,
                         activation_function="relu"), torch.float32),
     # Deep enough that `explain` estimates effects by gradients.
@@ -101,10 +118,12 @@ def make(folder, name):
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for key, value in model.named_parameters():
-            # The weights are large, so that attention is far from uniform.
-            is_norm = "norm" in key or "ln_" in key
-            scale = 0.2 if is_norm else 0.5
-            value.copy_(is_norm * key.endswith("weight") + scale * torch.randn(value.shape))
+            # The weights are large, so that attention is far from uniform. Gemma stores gains minus one, and scales
+            # embeddings up.
+            is_norm, is_gemma = "norm" in key or "ln_" in key, name.startswith("gemma")
+            scale = 0.2 if is_norm else 0.1 if is_gemma and "embed" in key else 0.5
+            mean = is_norm and key.endswith("weight") and not is_gemma
+            value.copy_(mean + scale * torch.randn(value.shape))
     # Untied models are saved in several shards, all others in one file.
     model.to(dtype).save_pretrained(folder / name, max_shard_size="4KB" if name.endswith("untied") else "1GB")
     model = load(folder / name).eval()

@@ -18,12 +18,24 @@ use crate::{small_run, text};
 /// The keys of `[model]` that make it a Llama.
 const LLAMA: [&str; 4] = ["position=rotary", "norm_kind=rms", "activation=swiglu", "bias=false"];
 
+/// The keys of `[model]` that make it a Gemma; small runs have a `d_model` of 16.
+const GEMMA: [&str; 8] = [
+    "position=rotary",
+    "norm_kind=rms",
+    "norm=sandwich",
+    "norm_unit_offset=true",
+    "activation=geglu_tanh",
+    "bias=false",
+    "embedding_scale=4",
+    "attention_scale=0.2",
+];
+
 /// Compares exported models with transformers, if it is installed.
 #[test]
 fn transformers_reproduces_logits_of_our_export() {
     let dir = TempDir::new().unwrap();
     let gpt2: [&str; 0] = [];
-    let cases: [(&str, &str, &[&str], &[&str]); 12] = [
+    let cases: [(&str, &str, &[&str], &[&str]); 17] = [
         ("default", "gpt2", &gpt2, &[]),
         ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
         ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
@@ -40,6 +52,26 @@ fn transformers_reproduces_logits_of_our_export() {
         ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
         ("windowed", "mistral", &LLAMA, &["window=3", "d_head=6"]),
         ("parallel", "gpt_neox", &["position=rotary"], &["parallel=true", "rotary_fraction=0.5"]),
+        ("sequential", "gpt_neox", &["position=rotary"], &["activation=gelu_tanh"]),
+        (
+            "local",
+            "gpt_neo",
+            &["attention_scale=1", "query_key_value_bias=false"],
+            &["window=3", "layer_pattern=[\"local\", \"global\"]", "bias=false"],
+        ),
+        (
+            "gemma",
+            "gemma2",
+            &GEMMA,
+            &["window=3", "layer_pattern=[\"global\", \"local\"]", "attention_softcap=2", "softcap=3"],
+        ),
+        (
+            "gemma-local",
+            "gemma3_text",
+            &GEMMA,
+            &["window=3", "rope_theta_local=30", "qk_norm=true", "softcap=3"],
+        ),
+        ("output", "olmo2", &LLAMA, &["norm=output", "qk_norm=true", "qk_norm_scope=all_heads"]),
         ("skipping", "smollm3", &LLAMA, &["rotary_skip_every=2", "layers=3"]),
         ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
     ];
