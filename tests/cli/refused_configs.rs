@@ -119,6 +119,13 @@ fn unsupported_config_features_are_refused_by_key() {
             of("smollm3", "no_rope_layers", json!([0, 1])),
             "`no_rope_layers` is [0,1], but must have 2 values: 1, or 0 in every nth layer",
         ),
+        (json!({"no_rope_layers": [1, 0]}), "`no_rope_layers` is [1,0], but only smollm3 has layers without"),
+    ]);
+}
+
+#[test]
+fn keys_of_single_families_are_refused_by_value() {
+    Llama::new().refuses_changes([
         (
             of("gemma2", "layer_types", json!(["sliding_attention"])),
             "`layer_types` is [\"sliding_attention\"], but must have 2 values: \"sliding_attention\" or",
@@ -127,11 +134,17 @@ fn unsupported_config_features_are_refused_by_key() {
             of("gemma3_text", "layer_types", json!(["chunked_attention", "full_attention"])),
             "but must have 2 values: \"sliding_attention\" or",
         ),
-        (of("gemma3_text", "attn_logit_softcapping", json!(50)), "`attn_logit_softcapping` is 50, which is not"),
-        (of("gemma2", "query_pre_attn_scalar", json!(0)), "`query_pre_attn_scalar` is 0: expected an integer"),
+        (
+            of("gemma3_text", "attn_logit_softcapping", json!(50)),
+            "`attn_logit_softcapping` is 50, which is not",
+        ),
+        (
+            of("gemma2", "query_pre_attn_scalar", json!(0)),
+            "`query_pre_attn_scalar` is 0: expected an integer",
+        ),
         (of("gemma2", "use_bidirectional_attention", json!(true)), "`use_bidirectional_attention` is true"),
         (of("gemma2", "hidden_activation", json!("relu")), "`hidden_activation` is \"relu\"; the supported"),
-        (json!({"no_rope_layers": [1, 0]}), "`no_rope_layers` is [1,0], but only smollm3 has layers without"),
+        (json!({"model_type": "gpt_neox"}), "lacks the key `use_parallel_residual`"),
     ]);
 }
 

@@ -85,7 +85,9 @@ impl Layout for GptNeox {
             dropout: keys.number("hidden_dropout")?.unwrap_or(0.0),
             position: PositionScheme::Rotary,
             norm: NormPlacement::Pre,
-            parallel: keys.flag("use_parallel_residual")?.unwrap_or(true),
+            parallel: keys.flag("use_parallel_residual")?.ok_or_else(|| {
+                keys.error("lacks the key `use_parallel_residual`: true for Pythia and GPT-NeoX-20B")
+            })?,
             norm_epsilon: keys.number("layer_norm_eps")?.unwrap_or(1e-5),
             d_inner: if Some(inner) == d_model.checked_mul(4) { 0 } else { inner },
             activation: gpt2::activation(keys, "hidden_act", "gelu")?,
@@ -121,42 +123,15 @@ impl Layout for GptNeox {
         let by_head = ColumnOrder::ByHead { heads: model.heads, head };
         let qkv_bias = model.query_key_value_bias.unwrap_or(model.bias);
         let output_bias = model.attention_output_bias.unwrap_or(model.bias);
+        let native = ColumnOrder::Native;
         for layer in 0..model.layers {
             for (ours, theirs, rows, columns, order, has_bias) in [
-                ("attention_norm", "input_layernorm", None, d_model, ColumnOrder::Native, model.bias),
-                (
-                    "feed_forward_norm",
-                    "post_attention_layernorm",
-                    None,
-                    d_model,
-                    ColumnOrder::Native,
-                    model.bias,
-                ),
+                ("attention_norm", "input_layernorm", None, d_model, native, model.bias),
+                ("feed_forward_norm", "post_attention_layernorm", None, d_model, native, model.bias),
                 ("attention.qkv", "attention.query_key_value", Some(d_model), 3 * d_model, by_head, qkv_bias),
-                (
-                    "attention.output",
-                    "attention.dense",
-                    Some(d_model),
-                    d_model,
-                    ColumnOrder::Native,
-                    output_bias,
-                ),
-                (
-                    "feed_forward.up",
-                    "mlp.dense_h_to_4h",
-                    Some(d_model),
-                    inner,
-                    ColumnOrder::Native,
-                    model.bias,
-                ),
-                (
-                    "feed_forward.down",
-                    "mlp.dense_4h_to_h",
-                    Some(inner),
-                    d_model,
-                    ColumnOrder::Native,
-                    model.bias,
-                ),
+                ("attention.output", "attention.dense", Some(d_model), d_model, native, output_bias),
+                ("feed_forward.up", "mlp.dense_h_to_4h", Some(d_model), inner, native, model.bias),
+                ("feed_forward.down", "mlp.dense_4h_to_h", Some(inner), d_model, native, model.bias),
             ] {
                 let part = part(&format!("layers.{layer}.{theirs}"), columns, order);
                 entries.extend(module(&format!("blocks.{layer}.{ours}"), rows, has_bias, &[part]));

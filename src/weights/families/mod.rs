@@ -363,7 +363,7 @@ mod tests {
     fn unmet_requirements_are_listed_closest_family_first() {
         let alibi = ModelConfig { position: PositionScheme::Alibi, ..ModelConfig::default() };
         let error = fitting(&alibi).unwrap_err().to_string();
-        let start = "in [model], gpt2 needs position = \"learned\"; gpt_neox needs position = \"rotary\"; gpt_neo needs ";
+        let start = "in [model], gpt2 needs position = \"learned\"; gpt_neox needs position = \"rotary\"; ";
         assert!(error.contains(start), "{error}");
         assert!(error.len() < 490, "the closest families fit on the line: {} bytes", error.len());
         let words = describe_fit(&alibi);

@@ -30,53 +30,49 @@ const GEMMA: [&str; 8] = [
     "attention_scale=0.2",
 ];
 
+/// Runs to export: the name, the family, and the common and further keys of `[model]`.
+const EXPORTS: [(&str, &str, &[&str], &[&str]); 17] = [
+    ("default", "gpt2", &[], &[]),
+    ("tied", "gpt2", &[], &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
+    ("unbiased", "gpt2", &[], &["bias=false", "d_inner=23", "activation=relu2"]),
+    ("shared", "llama", &LLAMA, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
+    (
+        "biased",
+        "llama",
+        &LLAMA,
+        &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
+    ),
+    ("some-biased", "qwen2", &LLAMA, &["query_key_value_bias=true", "d_head=10"]),
+    ("attention-biased", "llama", &LLAMA, &["query_key_value_bias=true", "attention_output_bias=true"]),
+    // The original context is longer than the model's.
+    ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
+    ("windowed", "mistral", &LLAMA, &["window=3", "d_head=6"]),
+    ("parallel", "gpt_neox", &["position=rotary"], &["parallel=true", "rotary_fraction=0.5"]),
+    ("sequential", "gpt_neox", &["position=rotary"], &["activation=gelu_tanh"]),
+    (
+        "local",
+        "gpt_neo",
+        &["attention_scale=1", "query_key_value_bias=false"],
+        &["window=3", "layer_pattern=[\"local\", \"global\"]", "bias=false"],
+    ),
+    (
+        "gemma",
+        "gemma2",
+        &GEMMA,
+        &["window=3", "layer_pattern=[\"global\", \"local\"]", "attention_softcap=2", "softcap=3"],
+    ),
+    ("gemma-local", "gemma3_text", &GEMMA, &["window=3", "rope_theta_local=30", "qk_norm=true", "softcap=3"]),
+    ("output", "olmo2", &LLAMA, &["norm=output", "qk_norm=true", "qk_norm_scope=all_heads"]),
+    ("skipping", "smollm3", &LLAMA, &["rotary_skip_every=2", "layers=3"]),
+    ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
+];
+
 /// Compares exported models with transformers, if it is installed.
 #[test]
 fn transformers_reproduces_logits_of_our_export() {
     let dir = TempDir::new().unwrap();
-    let gpt2: [&str; 0] = [];
-    let cases: [(&str, &str, &[&str], &[&str]); 17] = [
-        ("default", "gpt2", &gpt2, &[]),
-        ("tied", "gpt2", &gpt2, &["tie_embeddings=true", "activation=gelu_tanh", "norm_epsilon=1e-3"]),
-        ("unbiased", "gpt2", &gpt2, &["bias=false", "d_inner=23", "activation=relu2"]),
-        ("shared", "llama", &LLAMA, &["key_value_heads=1", "rope_theta=500", "tie_embeddings=true"]),
-        (
-            "biased",
-            "llama",
-            &LLAMA,
-            &["bias=true", "activation=geglu", "d_head=6", "rope_scaling=linear", "rope_factor=2"],
-        ),
-        ("some-biased", "qwen2", &LLAMA, &["query_key_value_bias=true", "d_head=10"]),
-        ("attention-biased", "llama", &LLAMA, &["query_key_value_bias=true", "attention_output_bias=true"]),
-        // The original context is longer than the model's.
-        ("scaled", "llama", &LLAMA, &["rope_scaling=llama3", "rope_factor=8"]),
-        ("windowed", "mistral", &LLAMA, &["window=3", "d_head=6"]),
-        ("parallel", "gpt_neox", &["position=rotary"], &["parallel=true", "rotary_fraction=0.5"]),
-        ("sequential", "gpt_neox", &["position=rotary"], &["activation=gelu_tanh"]),
-        (
-            "local",
-            "gpt_neo",
-            &["attention_scale=1", "query_key_value_bias=false"],
-            &["window=3", "layer_pattern=[\"local\", \"global\"]", "bias=false"],
-        ),
-        (
-            "gemma",
-            "gemma2",
-            &GEMMA,
-            &["window=3", "layer_pattern=[\"global\", \"local\"]", "attention_softcap=2", "softcap=3"],
-        ),
-        (
-            "gemma-local",
-            "gemma3_text",
-            &GEMMA,
-            &["window=3", "rope_theta_local=30", "qk_norm=true", "softcap=3"],
-        ),
-        ("output", "olmo2", &LLAMA, &["norm=output", "qk_norm=true", "qk_norm_scope=all_heads"]),
-        ("skipping", "smollm3", &LLAMA, &["rotary_skip_every=2", "layers=3"]),
-        ("normed", "qwen3", &LLAMA, &["qk_norm=true", "d_head=6", "d_inner=23"]),
-    ];
     let mut exported = vec!["compare".to_string()];
-    for (name, family, common, more) in cases {
+    for (name, family, common, more) in EXPORTS {
         let sets: Vec<_> = common.iter().chain(more).map(|set| format!("model.{set}")).collect();
         let sets: Vec<_> = sets.iter().map(String::as_str).chain(["training.steps=4"]).collect();
         let folder = small_run(dir.path(), &sets, name);
