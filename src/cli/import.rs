@@ -1,5 +1,7 @@
 //! `import`: another program's weights as a run folder.
 
+mod series;
+
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
@@ -20,7 +22,8 @@ use crate::weights::native;
 /// Import the weights of another program as a run folder, for use with evaluate, generate or train --from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The weights: a file, its shards or their index, or the folder that contains them.
+    /// The weights: a file, its shards or their index, or the folder that contains them. Several folders are the
+    /// checkpoints of one training run.
     #[arg(required = true, value_name = "PATH")]
     files: Vec<PathBuf>,
     /// The names and layout of the weights. [default: detected from `model_type` in config.json or from the weights]
@@ -32,6 +35,9 @@ pub struct Args {
     /// The tokenizer.json, or the folder with vocab.json and merges.txt. [default: those next to the weights]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
+    /// The steps of several checkpoints, in the order of their folders. [default: the last number of each folder's name]
+    #[arg(long, value_name = "STEPS", value_delimiter = ',')]
+    steps: Vec<usize>,
     /// The folder to write, which must not exist. [default: runs/NAME, named after the weights]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
@@ -44,10 +50,21 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
+    let is_series = args.files.len() > 1 && args.files.iter().all(|path| path.is_dir());
+    if !is_series && !args.steps.is_empty() {
+        return Err(Error::Input("--steps: applies to several folders of checkpoints; omit it".into()));
+    }
     let target = RunPath::new(args.run.clone(), name(&args.files[0]))?;
-    let imported = import(&args.files, args.format, args.config.as_deref(), args.tokenizer.as_deref())?;
+    let read =
+        |paths: &[PathBuf]| import(paths, args.format, args.config.as_deref(), args.tokenizer.as_deref());
+    let series = if is_series { series::read(&args.files, &args.steps, read)? } else { Vec::new() };
+    let imported = match series.last() {
+        Some((_, last)) => last.clone(),
+        None => read(&args.files)?,
+    };
     let mut config = config(&args, &imported)?;
-    args.backend.choose_for_run(&mut config.training, &args.set)?;
+    let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
+    let series = series::prepare(series, &mut config, &imported, &args.files[0])?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
     let sizes = description.sizes;
@@ -60,6 +77,9 @@ pub fn run(args: Args) -> Result<()> {
             write_atomically(&folder.transformers(), &companions)?;
         }
         native::write(&folder.model(), &imported.tensors, native::entry(&description))?;
+        if let Some(series) = &series {
+            return series.measure(&config, &description, folder, &device);
+        }
         let summary = ImportSummary {
             imported_from: args.files[0].display().to_string(),
             parameters: config.model.parameters::<Flex>(sizes),

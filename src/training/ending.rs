@@ -210,6 +210,7 @@ impl<B: AutodiffBackend> Trainer<B> {
             ended,
             diverged_step: (ended == Ended::Diverged).then_some(state.step),
             heads_worth_most: Vec::new(),
+            imported_from: None,
             hashes: Hashes::of(&self.setup.folder),
             warnings: self
                 .setup

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::files::read_own;
+use crate::files::{read_own, write_atomically};
 
 /// A part of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -55,6 +55,28 @@ pub(super) const OBJECTIVE: &str = "objective";
 /// Reads a `metrics.csv`.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
     parse(&read_own(path)?, path)
+}
+
+/// Writes a new `metrics.csv` without the column of an objective.
+pub(super) fn write(path: &Path, rows: &[Row]) -> Result<()> {
+    let lines = rows.iter().flat_map(|row| row.line(false));
+    let bytes: Vec<u8> = format!("{HEADER}\n").into_bytes().into_iter().chain(lines).collect();
+    write_atomically(path, &bytes)
+}
+
+impl Row {
+    /// Returns the line of the row. Without `has_objective`, it has no column for the objective.
+    pub(super) fn line(&self, has_objective: bool) -> Vec<u8> {
+        let row = Self { objective: self.objective.filter(|_| has_objective), ..self.clone() };
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        writer.serialize(&row).expect("a row holds plain values");
+        let mut line = writer.into_inner().expect("a row fits into memory");
+        if !has_objective {
+            line.truncate(line.len() - ",\n".len());
+            line.push(b'\n');
+        }
+        line
+    }
 }
 
 /// Parses rows that were read from `path`.

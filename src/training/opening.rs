@@ -184,7 +184,7 @@ impl RunFolder {
         let has_own_model = config.as_ref().is_none_or(|config| has_same_shape(&config.model, &model));
         // Weights that this run did not initialise may have embeddings for more tokens than the vocabulary has.
         let has_own_weights =
-            config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.is_imported();
+            config.as_ref().is_some_and(|config| config.run.start().is_none()) && !self.has_foreign_weights();
         let vocab = sizes.vocab;
         let tokens = Vocabulary::read(self.vocabulary()).map_or(vocab, |vocabulary| vocabulary.size());
         let has_own_tokens = tokens <= vocab && !(has_own_weights && tokens != vocab);

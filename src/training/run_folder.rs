@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use causal_attention_report::{CIRCUIT_PICTURES, RUN_PICTURES};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::files::open_own_to_write;
+use crate::files::{open_own_to_write, read_json};
 use crate::weights::companions;
 
 /// The name of the file that a process locks while it works in the folder.
@@ -97,7 +98,13 @@ impl RunFolder {
         path.file_name().map_or_else(|| "run".to_string(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Returns true if the weights were imported, so nothing was trained here.
+    /// Returns true if another program trained the weights.
+    pub fn has_foreign_weights(&self) -> bool {
+        let imported = read_json::<Value>(&self.summary(), "the outcome of a run");
+        self.is_imported() || imported.is_ok_and(|summary| summary.get("imported_from").is_some())
+    }
+
+    /// Returns true if the weights were imported without data, so the folder has no curves and no sequences.
     pub fn is_imported(&self) -> bool {
         !self.samples().exists() && !self.metrics().exists()
     }

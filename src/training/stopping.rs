@@ -16,6 +16,8 @@ pub enum Ended {
     TimeLimit,
     /// The run reached the step after which it pauses.
     Paused,
+    /// Another program trained the weights, and this one measured its checkpoints.
+    Imported,
     /// A loss or gradient was not finite, or the losses ended far above their start.
     Diverged,
 }
@@ -31,6 +33,7 @@ impl Ended {
                 "stopped at the time limit; continue it with `train --resume` and a larger training.max_minutes"
             }
             Self::Paused => "paused; continue it with `train --resume`",
+            Self::Imported => "imported",
             Self::Diverged => "diverged",
         }
     }

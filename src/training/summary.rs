@@ -35,6 +35,9 @@ pub struct Summary {
     /// until known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heads_worth_most: Vec<usize>,
+    /// The origin of imported checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported_from: Option<String>,
     /// The hashes of the run's files.
     #[serde(flatten)]
     pub hashes: Hashes,
@@ -63,7 +66,7 @@ pub struct Losses {
 }
 
 /// The work of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// The number of trained parameters.
     pub parameters: usize,

@@ -105,6 +105,7 @@ mod testing {
             ended,
             diverged_step: None,
             heads_worth_most: Vec::new(),
+            imported_from: None,
             hashes: Hashes::default(),
             warnings: Vec::new(),
         };

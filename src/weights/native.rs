@@ -202,6 +202,19 @@ pub fn checked(file: &WeightsFile) -> Result<(Vec<LazyTensor>, Description)> {
 /// Same as [`read`]; also returns an error if the weights do not match the model.
 pub fn load_model<B: Backend>(file: &WeightsFile, device: &B::Device) -> Result<(Model<B>, Description)> {
     let (tensors, description) = checked(file)?;
+    Ok((model(&description, tensors, file.path(), device)?, description))
+}
+
+/// Creates a model with weights that are read from `origin` on demand.
+///
+/// # Errors
+/// Returns an error if weights are missing, have other shapes or cannot be read.
+pub fn model<B: Backend>(
+    description: &Description,
+    tensors: Vec<LazyTensor>,
+    origin: &Path,
+    device: &B::Device,
+) -> Result<Model<B>> {
     let model = description.model.init_lazy(description.sizes, device)?;
-    Ok((apply_lazy(model, tensors.into_iter(), file.path())?, description))
+    apply_lazy(model, tensors.into_iter(), origin)
 }

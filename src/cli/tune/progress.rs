@@ -58,6 +58,7 @@ fn line(study: &Study, run: &TrialRun) -> String {
     let end = match summary.ended {
         Ended::Completed => "completed",
         Ended::EarlyStopped => "stopped early",
+        Ended::Imported => "imported",
         Ended::Diverged => "diverged",
         Ended::Paused => "paused at a rung",
         Ended::Interrupted | Ended::TimeLimit => "interrupted",

@@ -105,15 +105,7 @@ impl Observer for MetricsLog {
     fn row(&mut self, rows: &[Row]) -> Result<()> {
         let Some(row) = rows.last() else { return Ok(()) };
         // A run that started without label smoothing has no column for the objective.
-        let row = Row { objective: row.objective.filter(|_| self.has_objective), ..row.clone() };
-        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-        writer.serialize(&row).expect("a row holds plain values");
-        let mut line = writer.into_inner().expect("a row fits into memory");
-        if !self.has_objective {
-            line.truncate(line.len() - ",\n".len());
-            line.push(b'\n');
-        }
-        self.write(&line)
+        self.write(&row.line(self.has_objective))
     }
 
     fn part(&self) -> Option<(&'static str, Value)> {

@@ -2,6 +2,7 @@
 
 mod declared;
 pub(crate) mod peers;
+mod series;
 mod tokenizers;
 mod transformers;
 
