@@ -71,7 +71,9 @@ const SMALL: [&str; 12] = [
 
 fn program(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_causal-attention"));
-    command.current_dir(folder);
+    // The tests themselves use all cores, and threads that wait for each other would slow them down. Tests of threads
+    // set `training.threads`.
+    command.current_dir(folder).env("RAYON_NUM_THREADS", "1");
     command
 }
 
