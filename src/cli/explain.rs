@@ -204,7 +204,8 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
     }
     let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
     let encoded = input.read(vocabulary, config)?;
-    if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary)? {
+    let documents = config.data.text_documents();
+    if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary, documents)? {
         return Ok((Subject::Prompts(prompts, vocabulary.clone()), Some(question)));
     }
     input.warn_without_source(vocabulary, config);

@@ -175,14 +175,15 @@ impl Job for Generate<'_> {
         let (model, description) = input::model::<B::InnerBackend>(&self.run.folder, &device)?;
         let model = args.interventions.apply(model, &description, &self.run.folder, &device)?;
         let is_encoder_decoder = description.model.architecture == Architecture::EncoderDecoder;
-        let slides = check_prompt(&description, &self.prompt, args.options.samples)?;
-        self.prompt.patch = self.patch(&model, (&description, slides), &device)?;
+        let documents = self.run.config.data.text_documents();
+        let read = prompt::last_document(&self.prompt.tokens, documents, self.vocabulary).len();
+        let slides = check_prompt(&description, &self.prompt, read, args.options.samples)?;
+        let max_new =
+            args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 });
+        self.prompt.patch = self.patch(&model, (&description, max_new), &device)?;
         let mut options = Options {
-            max_new: args.max_new.unwrap_or(if is_encoder_decoder { description.sizes.context } else { 100 }),
-            texts: TextEnds {
-                tokens: self.companions.ends(),
-                documents: self.run.config.data.text_documents(),
-            },
+            max_new,
+            texts: TextEnds { tokens: self.companions.ends(), documents },
             slides,
             alternatives: args.json.then(|| args.alternatives.unwrap_or(5)),
             ..args.options.clone()
@@ -199,13 +200,22 @@ impl Generate<'_> {
     fn patch<B: Backend>(
         &self,
         model: &Model<B>,
-        (description, slides): (&Description, bool),
+        (description, max_new): (&Description, usize),
         device: &B::Device,
     ) -> Result<Patch> {
         let time = self.prompt.tokens.len();
-        if slides && self.source.is_given() {
-            let problem = "the prompt is longer than the context, so not all of it is read; shorten it";
-            return Err(Error::Input(format!("--patch-from: {problem}")));
+        let (context, longest) = (description.sizes.context, time + max_new.saturating_sub(1));
+        if self.source.is_given() && longest > context {
+            let remedy = match (context + 1).checked_sub(time) {
+                Some(new @ 1..) => format!("pass --max-new {new}"),
+                _ => "shorten the prompt".to_string(),
+            };
+            return Err(Error::Input(format!(
+                "--patch-from: the text of up to {} is longer than the context of {}, whose end is then read with another \
+                 context than the replaced activations have; {remedy}",
+                counted(longest, "token"),
+                counted(context, "token")
+            )));
         }
         let patch = self.source.patch(model, description, time, device)?;
         if self.args.options.cache {
@@ -298,8 +308,8 @@ impl Generate<'_> {
 ///
 /// # Errors
 /// Returns an error if a prompt that is read completely does not fit into memory, or if a source is too long.
-fn check_prompt(description: &Description, prompt: &Prompt, samples: usize) -> Result<bool> {
-    let (time, context) = (prompt.tokens.len(), description.sizes.context);
+fn check_prompt(description: &Description, prompt: &Prompt, time: usize, samples: usize) -> Result<bool> {
+    let context = description.sizes.context;
     input::check_length(description, 0, prompt.source.as_ref().map_or(0, Vec::len))?;
     if time <= context {
         return Ok(false);

@@ -9,7 +9,8 @@ use super::steer::{self, MAX_FACTOR, Steering};
 use super::{input, prompt};
 use crate::analysis::Sample;
 use crate::analysis::interventions::{ResidualWriter, means, scaled};
-use crate::data::{Role, Vocabulary};
+use crate::config::Config;
+use crate::data::{Role, Vocabulary, documents_of};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Model};
 use crate::numbers::counted;
@@ -199,15 +200,17 @@ fn texts(path: &Path, description: &Description, folder: &RunFolder) -> Result<V
         let problem = "an encoder-decoder reads two texts; omit the option, or add --zero";
         return Err(Error::Input(format!("--mean-from: {problem}")));
     }
-    let texts = prompt::prompts(path, &Vocabulary::read(folder.vocabulary())?)?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let texts = prompt::prompts(path, &vocabulary)?;
+    let documents = Config::load_own(&folder.config())?.data.text_documents();
     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
     input::check_length(description, longest, 0).map_err(|error| Error::file(path, error.to_string()))?;
     let sample = |tokens: Vec<u32>| Sample {
         targets: tokens.clone(),
         roles: vec![Role::Unknown; tokens.len()],
+        documents: documents_of(documents, &tokens, &vocabulary),
         inputs: tokens,
         source: None,
-        documents: None,
     };
     Ok(texts.into_iter().map(sample).collect())
 }

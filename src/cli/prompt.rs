@@ -7,7 +7,7 @@ use rand::RngExt;
 use serde::Deserialize;
 
 use crate::data::seed::{Purpose, generator};
-use crate::data::{Notation, Vocabulary, excerpt};
+use crate::data::{Documents, Notation, Vocabulary, documents_of, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::terminal::warn;
@@ -64,6 +64,13 @@ struct PromptText {
 pub fn is_prompts(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|it| ["jsonl", "txt"].iter().any(|known| it.eq_ignore_ascii_case(known)))
+}
+
+/// Returns the part of a prompt that its last token sees: the last document if documents are separate.
+pub fn last_document<'t>(tokens: &'t [u32], documents: Documents, vocabulary: &Vocabulary) -> &'t [u32] {
+    let documents = documents_of(documents, tokens, vocabulary).unwrap_or_default();
+    let last = documents.chunk_by(|a, b| a == b).last().map_or(tokens.len(), <[u32]>::len);
+    &tokens[tokens.len() - last..]
 }
 
 /// Returns the tokens of the prompts in a file: of the texts of JSON objects if its name ends in `.jsonl`, otherwise of its

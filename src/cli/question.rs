@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::prompt;
 use crate::analysis::circuit::QuestionPrompt;
-use crate::data::{Vocabulary, excerpt};
+use crate::data::{Documents, Vocabulary, documents_of, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
 use crate::numbers::{counted, thousands};
@@ -73,9 +73,10 @@ impl QuestionArgs {
         &self,
         tokens: &[u32],
         vocabulary: &Vocabulary,
+        documents: Documents,
     ) -> Result<Option<(Vec<QuestionPrompt>, String)>> {
         if let Some(path) = &self.prompts {
-            let prompts = read_prompts(path, vocabulary)?;
+            let prompts = read_prompts(path, vocabulary, documents)?;
             let question = match &prompts[..] {
                 [prompt] => question(prompt, vocabulary),
                 prompts => format!(
@@ -96,7 +97,7 @@ impl QuestionArgs {
             against: against.as_deref(),
             corrupt: corrupt.as_deref(),
         };
-        let prompt = parts.prompt(tokens, vocabulary).map_err(Error::Input)?;
+        let prompt = parts.prompt(tokens, vocabulary, documents).map_err(Error::Input)?;
         let question = question(&prompt, vocabulary);
         Ok(Some((vec![prompt], question)))
     }
@@ -129,7 +130,7 @@ fn reason(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
 }
 
 /// Reads the prompts of a file of JSON objects.
-fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<QuestionPrompt>> {
+fn read_prompts(path: &Path, vocabulary: &Vocabulary, documents: Documents) -> Result<Vec<QuestionPrompt>> {
     let text = Text::open(path)?.read_to_string()?;
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let prompt = |(line, number): (&str, usize)| {
@@ -150,7 +151,7 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<QuestionProm
             against: line.against.as_deref(),
             corrupt: line.corrupt.as_deref(),
         };
-        parts.prompt(&tokens, vocabulary).map_err(failed)
+        parts.prompt(&tokens, vocabulary, documents).map_err(failed)
     };
     let mut prompts = lines.map(prompt).collect::<Result<Vec<_>>>()?;
     // Repeated prompts are no further evidence.
@@ -169,7 +170,12 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<QuestionProm
 
 impl PromptParts<'_> {
     /// Returns the prompt, or the problem with its parts.
-    fn prompt(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<QuestionPrompt, String> {
+    fn prompt(
+        &self,
+        tokens: &[u32],
+        vocabulary: &Vocabulary,
+        documents: Documents,
+    ) -> Result<QuestionPrompt, String> {
         if tokens.is_empty() {
             return Err("the text is empty; pass at least one token".to_string());
         }
@@ -185,7 +191,9 @@ impl PromptParts<'_> {
         }
         let corrupted =
             self.corrupt.map(|text| corrupted(text, (tokens, position), vocabulary)).transpose()?;
-        Ok(QuestionPrompt { tokens: tokens[..=position].to_vec(), answer, against, corrupted })
+        let tokens = tokens[..=position].to_vec();
+        let documents = documents_in(&tokens, corrupted.as_deref(), vocabulary, documents)?;
+        Ok(QuestionPrompt { tokens, answer, against, corrupted, documents })
     }
 
     /// Returns the position of the token that the answer follows.
@@ -213,6 +221,31 @@ impl PromptParts<'_> {
             )
         })
     }
+}
+
+/// Returns the document of each token of a prompt, if there are several separate ones, or the problem with them.
+fn documents_in(
+    tokens: &[u32],
+    corrupted: Option<&[u32]>,
+    vocabulary: &Vocabulary,
+    documents: Documents,
+) -> Result<Option<Vec<u32>>, String> {
+    let of = |tokens: &[u32]| documents_of(documents, tokens, vocabulary);
+    let found = of(tokens);
+    let end = vocabulary.end().filter(|_| documents == Documents::Separate);
+    if let Some(end) = end.filter(|end| tokens.last() == Some(end)) {
+        return Err(format!(
+            "the target `{}` ends a document, and this model was trained on separate documents, so it does not predict the \
+             first token of the next one; pass another target",
+            vocabulary.token(end)
+        ));
+    }
+    if corrupted.is_some_and(|corrupted| of(corrupted) != found) {
+        return Err(
+            "corrupt: the corrupted text has its documents elsewhere; end them at the same tokens".into()
+        );
+    }
+    Ok(found)
 }
 
 /// Returns the tokens of a text for an error.

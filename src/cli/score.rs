@@ -118,6 +118,15 @@ impl Job for ScoreJob<'_> {
         let model = interventions.apply(model, &description, folder, &device)?;
         let context = description.sizes.context;
         input::check_length(&description, 0, source.as_ref().map_or(0, Vec::len))?;
+        if patch.is_given() && tokens.len() > context + 1 {
+            let problem =
+                "so it is read in windows, in which activations have another context; shorten the text";
+            return Err(Error::Input(format!(
+                "--patch-from: the text of {} is longer than the context of {}, {problem}",
+                counted(tokens.len(), "token"),
+                counted(context, "token")
+            )));
+        }
         if tokens.len() > context + 1 {
             warn(&format!(
                 "notice: the text of {} is longer than the context of {}; it is read in windows that overlap by half",

@@ -8,6 +8,7 @@ use burn::tensor::backend::Backend;
 use super::{input, prompt};
 use crate::analysis::activations::{LOGITS, RecordableSite, WEIGHTS_ENTRY};
 use crate::analysis::steering::{last_activation_mean, steered};
+use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::sha256;
@@ -182,7 +183,13 @@ fn on_prompts<B: Backend>(
         let problem = "an encoder-decoder reads two texts, so prompts do not give a vector; pass a file of `activations`";
         return Err(Error::Input(format!("--steer: {problem}")));
     }
-    let prompts = prompt::prompts(path, &Vocabulary::read(folder.vocabulary())?)?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let mut prompts = prompt::prompts(path, &vocabulary)?;
+    let documents = Config::load_own(&folder.config())?.data.text_documents();
+    for prompt in &mut prompts {
+        // The last token sees only its own document.
+        *prompt = prompt::last_document(prompt, documents, &vocabulary).to_vec();
+    }
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     input::check_length(description, longest, 0).map_err(|error| Error::file(path, error.to_string()))?;
     let mean = last_activation_mean(model, &prompts, site, device)

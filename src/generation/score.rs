@@ -1,5 +1,7 @@
 //! The log-probability of a text under a model, token by token.
 
+use std::ops::Range;
+
 use burn::tensor::{Tensor, activation::log_softmax, backend::Backend};
 
 use super::{rows, source};
@@ -15,7 +17,8 @@ use crate::model::{Inputs, Model, Sizes};
 /// At the positions of `patch`, activations are replaced.
 ///
 /// A text longer than the context is read in windows that overlap by half. Each token after the first half context is
-/// therefore predicted from at least half a context.
+/// therefore predicted from at least half a context. Each document is such a text; a window may contain several complete
+/// documents.
 ///
 /// # Errors
 /// Returns [`Error::Input`] if there are fewer than two tokens, or if the logits are not finite. Returns
@@ -33,9 +36,14 @@ pub fn score<B: Backend>(
     let targets = tokens.len() - 1;
     let (context, stride) = (sizes.context, sizes.context.div_ceil(2));
     let mut scores = Vec::with_capacity(targets);
-    let mut first = 0;
+    let mut texts = texts(targets, documents, context).into_iter();
+    let (mut first, mut text) = (0, 0..0);
     while scores.len() < targets {
-        let end = (first + context).min(targets);
+        if scores.len() == text.end {
+            text = texts.next().unwrap_or(text.end..targets);
+            first = text.start;
+        }
+        let end = (first + context).min(text.end);
         let window = rows::<B>(std::iter::once(&tokens[first..end]), device);
         let next = rows::<B>(std::iter::once(&tokens[first + 1..=end]), device);
         let inputs = Inputs {
@@ -48,12 +56,32 @@ pub fn score<B: Backend>(
         // Targets in both windows keep the score of the earlier window, which had more context.
         let known = scores.len() - first;
         scores.extend(found.into_data().iter::<f64>().skip(known));
-        first = (first + stride).min(targets);
+        first = (first + stride).min(text.end);
     }
     match scores.iter().all(|score| score.is_finite()) {
         true => Ok(scores),
         false => Err(Error::not_finite()),
     }
+}
+
+/// Divides the inputs at the ends of documents into texts that are read from their beginning: single documents, or several
+/// that fit the context together.
+fn texts(inputs: usize, documents: Option<&[u32]>, context: usize) -> Vec<Range<usize>> {
+    let documents = documents.map_or(&[][..], |documents| &documents[..inputs]);
+    let mut texts: Vec<Range<usize>> = Vec::new();
+    let mut start = 0;
+    for document in documents.chunk_by(|a, b| a == b) {
+        let end = start + document.len();
+        match texts.last_mut().filter(|text| end - text.start <= context) {
+            Some(text) => text.end = end,
+            None => texts.push(start..end),
+        }
+        start = end;
+    }
+    if texts.is_empty() {
+        texts.push(0..inputs);
+    }
+    texts
 }
 
 #[cfg(test)]
@@ -94,6 +122,28 @@ mod tests {
         let alone = [of(&first, None), of(&second, None)];
         for (found, expected) in [(&packed[..3], &alone[0]), (&packed[4..], &alone[1])] {
             assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {expected:?}");
+        }
+    }
+
+    #[test]
+    fn windows_never_cut_a_document_that_fits() {
+        let device = Default::default();
+        let model = ModelConfig::default().init::<NdArray>(SIZES, &device).unwrap();
+        let of = |tokens: &[u32], documents: Option<&[u32]>| {
+            score((&model, SIZES, &Patch::default()), (tokens, documents), None, &device).unwrap()
+        };
+        // A long document is read in windows from its beginning; the others fit the context of 7.
+        let lengths = [3, 6, 17, 2, 2, 7];
+        let tokens: Vec<u32> = (0..lengths.iter().sum()).map(|i: u32| (i * i + 3) % 11).collect();
+        let ids = (0..).zip(lengths).flat_map(|(id, length)| std::iter::repeat_n(id, length as usize));
+        let ids: Vec<u32> = ids.collect();
+        let together = of(&tokens, Some(&ids));
+        let mut start = 0;
+        for length in lengths.map(|length| length as usize) {
+            let alone = of(&tokens[start..start + length], None);
+            let found = &together[start..start + length - 1];
+            assert!(found.iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {alone:?}");
+            start += length;
         }
     }
 

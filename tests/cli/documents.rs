@@ -114,6 +114,70 @@ fn scores_of_documents_equal_scores_alone() {
 }
 
 #[test]
+fn questions_and_interventions_read_separate_documents() {
+    let dir = TempDir::new().unwrap();
+    documents(dir.path());
+    let sets = [&SEPARATE[..], &["model.position=rotary", "analysis.circuit=false"]].concat();
+    assert!(train(dir.path(), &sets, &["--run", "run"]).status.success());
+    let number = |arguments: &[&str], key: &str| {
+        let report: Value = serde_json::from_str(&stdout_of(dir.path(), arguments)).unwrap();
+        report[key].as_f64().unwrap_or_else(|| panic!("{arguments:?}: {report}"))
+    };
+    let model = |text: &str, more: &[&str]| {
+        number(&[&["explain", "run", "--json", "--text", text], more].concat(), "model")
+    };
+    for more in [&["--target", "last"][..], &["--target", "last", "--answer", "b", "--against", "a"]] {
+        let [alone, after] = [model("cda", more), model("abcd<|endoftext|>cda", more)];
+        assert!((alone - after).abs() < 1e-4, "{alone} {after}");
+    }
+    let corrupt = ["--target", "last", "--answer", "b", "--corrupt", "abc<|endoftext|>dcda"];
+    let refused = ["explain", "run", "--text", "abcd<|endoftext|>cda"];
+    refuses(
+        dir.path(),
+        &[&refused[..], &corrupt].concat(),
+        "corrupt: the corrupted text has its documents elsewhere",
+    );
+    let at_end = ["explain", "run", "--text", "abcd<|endoftext|>", "--target", "last", "--answer", "a"];
+    refuses(dir.path(), &at_end, "ends a document");
+
+    for (name, contents) in
+        [("one", "cda\n"), ("two", "abcd<|endoftext|>cda\n"), ("split", "abcd<|endoftext|>\ncda\n")]
+    {
+        fs::write(dir.path().join(format!("{name}.txt")), contents).unwrap();
+    }
+    let loss =
+        |more: &[&str]| number(&[&["score", "run", "--json", "--text", "abcda"], more].concat(), "loss");
+    for [one, two] in [
+        [&["--steer", "one.txt:resid_post.0*2"][..], &["--steer", "two.txt:resid_post.0*2"]],
+        [&["--ablate", "0.*", "--mean-from", "split.txt"], &["--ablate", "0.*", "--mean-from", "two.txt"]],
+    ] {
+        let [one, two, plain] = [loss(one), loss(two), loss(&[])];
+        assert!((one - two).abs() < 1e-5 && (one - plain).abs() > 1e-5, "{one} {two} {plain}");
+    }
+
+    // In a longer text, activations at a position depend on the window.
+    let long = "abcd".repeat(5);
+    let at = ["--at", "resid_post.0@last"];
+    let score = ["score", "run", "--text", &long, "--patch-from", &long];
+    refuses(dir.path(), &[&score[..], &at].concat(), "20 tokens is longer than the context of 16 tokens");
+    let generate = ["generate", "run", "--prompt", "abcd", "--patch-from", "abcd", "--greedy"];
+    refuses(dir.path(), &[&generate[..], &at].concat(), "pass --max-new 13");
+    stdout_of(dir.path(), &[&generate[..], &at, &["--max-new", "13"]].concat());
+    // Only the last document of a prompt is read.
+    let prompt = "abcd".repeat(4) + "<|endoftext|>ab";
+    let output =
+        program(dir.path()).args(["generate", "run", "--max-new", "2", "--prompt", &prompt]).output();
+    assert!(!text(&output.unwrap().stderr).contains("longer than the context"));
+}
+
+fn refuses(folder: &Path, arguments: &[&str], problem: &str) {
+    let output = program(folder).args(arguments).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{arguments:?}: {stderr}");
+    assert!(stderr.contains(problem), "{stderr}");
+}
+
+#[test]
 fn texts_of_one_document_are_refused() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("one.txt"), "abcd".repeat(400)).unwrap();

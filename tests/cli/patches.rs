@@ -97,7 +97,7 @@ fn impossible_patches_are_refused() {
             "logits@2",
             "--at: the logits cannot be replaced, because nothing reads them; replace final",
         ),
-        (&["generate", "run", "--prompt", INPUT], "attn.0.k@0", "add --no-cache"),
+        (&["generate", "run", "--prompt", INPUT, "--max-new", "4"], "attn.0.k@0", "add --no-cache"),
         (
             &["score", "pairs", "--source", "1 2", "--tokens", "2 1"],
             "embed@0",

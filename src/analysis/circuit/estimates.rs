@@ -298,6 +298,7 @@ mod tests {
             answer: Some(10),
             against: Some(0),
             corrupted: Some(corrupted.clone()),
+            documents: None,
         };
         let prompts: Vec<QuestionPrompt> = tokens.iter().zip(tokens.iter().rev()).map(prompt).collect();
         let plain: Vec<QuestionPrompt> = prompts

@@ -132,8 +132,10 @@ pub struct QuestionPrompt {
     pub answer: Option<u32>,
     /// The token that the answer is compared with.
     pub against: Option<u32>,
-    /// A corrupted prompt of the same length.
+    /// A corrupted prompt of the same length, with the same documents.
     pub corrupted: Option<Vec<u32>>,
+    /// The document of each token, if there are several separate ones.
+    pub documents: Option<Vec<u32>>,
 }
 
 impl Question {
@@ -171,14 +173,20 @@ impl Question {
         let sample = |prompt: &QuestionPrompt| {
             let answer = match prompt.answer {
                 Some(answer) => answer,
-                None => prediction(model, &prompt.tokens, device)?,
+                None => prediction(model, prompt, device)?,
             };
             let mut roles = vec![Role::Padding; prompt.tokens.len()];
             if let Some(last) = roles.last_mut() {
                 *last = Role::Unknown;
             }
             let targets = prompt.tokens[1..].iter().copied().chain([answer]).collect();
-            Ok(Sample { inputs: prompt.tokens.clone(), targets, roles, source: None, documents: None })
+            Ok(Sample {
+                inputs: prompt.tokens.clone(),
+                targets,
+                roles,
+                source: None,
+                documents: prompt.documents.clone(),
+            })
         };
         let samples = prompts.iter().map(sample).collect::<Result<_>>()?;
         let is_predicted = prompts.iter().any(|prompt| prompt.answer.is_none());
@@ -186,11 +194,14 @@ impl Question {
     }
 }
 
-/// Returns the model's argmax token after `tokens`.
-fn prediction<B: Backend>(model: &Decoder<B>, tokens: &[u32], device: &B::Device) -> Result<u32> {
+/// Returns the model's argmax token after a prompt.
+fn prediction<B: Backend>(model: &Decoder<B>, prompt: &QuestionPrompt, device: &B::Device) -> Result<u32> {
+    let tokens = &prompt.tokens;
     let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
     let ids = Tensor::from_data(TensorData::new(ids, [1, tokens.len()]), device);
-    let logits = run(model, Inputs::tokens(ids), &[], &Interventions::default())?.logits;
+    let documents = prompt.documents.clone().map(|documents| [documents].into());
+    let inputs = Inputs { documents, ..Inputs::tokens(ids) };
+    let logits = run(model, inputs, &[], &Interventions::default())?.logits;
     let last = logits.narrow(1, tokens.len() - 1, 1).argmax(2);
     Ok(last.into_data().iter::<i64>().next().unwrap_or(0) as u32)
 }

@@ -121,6 +121,14 @@ impl Table<'_> {
         let moments =
             moments(&values, place).map_err(|problem| Error::key("data.order_by", &column, problem))?;
         self.reading.guesses.extend(points.map(|value| points_of_thousands(&column, value)));
+        self.reading.guesses.extend(version(&values).map(|value| {
+            format!(
+                "{column} may have version numbers, but `{}` is read as the number {}; write them with two digits after the \
+                 point, or as integers, if they are",
+                excerpt(value),
+                value.trim_end_matches('0')
+            )
+        }));
         let mut ranks = moments.ranks().into_iter();
         let sorted = groups.into_iter().map(|group| {
             let mut keyed: Vec<(usize, GroupEntry)> =
@@ -130,6 +138,19 @@ impl Table<'_> {
         });
         Ok(sorted.collect())
     }
+}
+
+/// Returns a value such as 1.10 among values such as 1.9: numbers of a program would have equally many digits after the
+/// point, or none that are zero at the end.
+fn version<'v>(values: &[&'v str]) -> Option<&'v str> {
+    let after_point = |value: &str, is_read: fn(&str) -> bool| {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let parts = value.split_once('.').filter(|(whole, part)| is_number(whole) && is_number(part));
+        parts.is_some_and(|(_, part)| is_read(part))
+    };
+    let is_short = values.iter().any(|value| after_point(value, |part| part.len() == 1));
+    let is_long = |value: &&&str| after_point(value, |part| part.len() == 2 && part.ends_with('0'));
+    values.iter().find(is_long).copied().filter(|_| is_short)
 }
 
 /// Returns the warning about points that may be between thousands; `what` has such numbers.

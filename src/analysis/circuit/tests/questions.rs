@@ -20,7 +20,13 @@ fn asked(model: Decoder<B>, prompts: &[QuestionPrompt]) -> Explanation {
 /// Returns a prompt whose second token recurs at its end, and whose corrupted version exchanges it.
 fn prompt(between: &[u32], against: Option<u32>) -> QuestionPrompt {
     let tokens = |first, last| [&[6, first, 1], between, &[last, 3, 0]].concat();
-    QuestionPrompt { tokens: tokens(0, 2), answer: Some(1), against, corrupted: Some(tokens(2, 0)) }
+    QuestionPrompt {
+        tokens: tokens(0, 2),
+        answer: Some(1),
+        against,
+        corrupted: Some(tokens(2, 0)),
+        documents: None,
+    }
 }
 
 fn heads(found: &Explanation) -> Vec<(usize, Option<usize>)> {
@@ -115,7 +121,7 @@ fn answers_of_untrained_weights_are_not_explained() {
         for (tokens, against) in
             [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6, 2], None)]
         {
-            let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None };
+            let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None, documents: None };
             let found = asked(model.clone(), std::slice::from_ref(&prompt));
             assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
             // A user may name the token that the model predicts.
@@ -132,7 +138,13 @@ fn prompts_without_a_contrast_are_refused() {
     let error = Question::of_prompts(&induction(), &[with, without], &Default::default()).unwrap_err();
     assert_eq!(error.to_string(), "1 of 2 prompts has a token to compare with; give it for all or for none");
     // Mean ablation over equal tokens changes nothing.
-    let prompt = QuestionPrompt { tokens: vec![6, 6], answer: Some(1), against: None, corrupted: None };
+    let prompt = QuestionPrompt {
+        tokens: vec![6, 6],
+        answer: Some(1),
+        against: None,
+        corrupted: None,
+        documents: None,
+    };
     let error = Question::of_prompts(&induction(), &[prompt], &Default::default()).unwrap_err();
     assert!(error.to_string().starts_with("the prompt repeats a single token"), "{error}");
 }

@@ -135,6 +135,27 @@ fn points_that_may_be_between_thousands_are_reported() {
 }
 
 #[test]
+fn version_numbers_that_order_rows_are_reported() {
+    let guesses = |numbers: [&str; 4]| {
+        let text = rows("case,version,kind\n", 40, |row| {
+            format!("{},{},{}", row / 4, numbers[row % 4], ["a", "b"][row % 2])
+        });
+        let name = |name: &str| Column::Name(name.into());
+        let file = File::new("rows.csv", text);
+        let config = DataConfig {
+            column: name("kind"),
+            group_by: name("case"),
+            order_by: name("version"),
+            ..file.config()
+        };
+        load(&config, 0).unwrap().table.unwrap().guesses.join("\n")
+    };
+    let found = guesses(["1.8", "1.9", "1.10", "1.11"]);
+    assert!(found.contains("may have version numbers, but `1.10` is read as the number 1.1;"), "{found}");
+    assert!(!guesses(["1.8", "1.95", "1.1", "2.25"]).contains("version"));
+}
+
+#[test]
 fn an_object_around_the_records_names_the_command() {
     let file = File::new("rows.json", "{\"total\": 2, \"data\": [[1, 2], [3, 4]]}");
     let problem = file.problem(file.config());
