@@ -22,17 +22,18 @@ use crate::weights::native;
 /// Import the weights of another program as a run folder, for use with evaluate, generate or train --from.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The weights: a file, its shards or their index, or the folder that contains them. Several folders are the
-    /// checkpoints of one training run.
+    /// The weights: a file (safetensors, PyTorch or GGUF), its shards or their index, or the folder that contains them.
+    /// Several folders are the checkpoints of one training run.
     #[arg(required = true, value_name = "PATH")]
     files: Vec<PathBuf>,
     /// The names and layout of the weights. [default: detected from `model_type` in config.json or from the weights]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// The config of the model. [default: config.json next to the weights; nanoGPT files contain their own]
+    /// The config of the model. [default: config.json next to the weights; nanoGPT and GGUF files contain their own]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The tokenizer.json, or the folder with vocab.json and merges.txt. [default: those next to the weights]
+    /// The tokenizer.json, or the folder with vocab.json and merges.txt. [default: those next to the weights; GGUF
+    /// files contain their own]
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// The steps of several checkpoints, in the order of their folders. [default: the last number of each folder's name]

@@ -16,8 +16,9 @@ pub const FILE: &str = "transformers.json";
 
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
+const TOKENIZER: &str = "tokenizer_config.json";
 /// The files that are stored completely: the first is next to the weights, the others next to the tokenizer.
-const FILES: [&str; 3] = [GENERATION, "tokenizer_config.json", "special_tokens_map.json"];
+const FILES: [&str; 3] = [GENERATION, TOKENIZER, "special_tokens_map.json"];
 
 /// The keys of `config.json` and `generation_config.json` that name tokens: an id, a list of ids, or null; -1 means
 /// none.
@@ -59,6 +60,34 @@ impl Companions {
         weights: &Path,
         tokenizer: &Path,
     ) -> Result<Self> {
+        let mut all = Self::of_config(family, (config, config_path))?;
+        for (name, folder) in FILES.into_iter().zip([weights, tokenizer, tokenizer]) {
+            let path = folder.join(name);
+            if path.is_file() {
+                let contents = read_given_json(&path, "an object, as transformers writes it")?;
+                check_ids(&contents, &path)?;
+                all.0.insert(name.to_string(), Contents::Json(contents));
+            }
+        }
+        let template = tokenizer.join(CHAT_TEMPLATE);
+        if template.is_file() {
+            all.0.insert(CHAT_TEMPLATE.to_string(), Contents::Text(Text::open(template)?.read_to_string()?));
+        }
+        Ok(all)
+    }
+
+    /// Adds the metadata of the tokenizer in a weights file.
+    pub fn with_tokenizer(mut self, config: Option<Map<String, Value>>, template: Option<&str>) -> Self {
+        self.0.extend(config.map(|config| (TOKENIZER.to_string(), Contents::Json(config))));
+        self.0.extend(template.map(|text| (CHAT_TEMPLATE.to_string(), Contents::Text(text.to_string()))));
+        self
+    }
+
+    /// Collects the ids in a model's config, as [`Self::collect`] does.
+    ///
+    /// # Errors
+    /// Returns an error if a value that must be an id is not one.
+    pub fn of_config(family: Family, (config, config_path): (&Value, &Path)) -> Result<Self> {
         let mut files = BTreeMap::new();
         // nanoGPT's config lacks ids: its tokenizer defines the end-of-text token.
         let defaults = IDS.into_iter().zip(family.default_ids()).filter(|_| family != Family::Nanogpt);
@@ -68,18 +97,6 @@ impl Companions {
         check_ids(&ids, config_path)?;
         if !ids.is_empty() {
             files.insert(CONFIG.to_string(), Contents::Json(ids));
-        }
-        for (name, folder) in FILES.into_iter().zip([weights, tokenizer, tokenizer]) {
-            let path = folder.join(name);
-            if path.is_file() {
-                let contents = read_given_json(&path, "an object, as transformers writes it")?;
-                check_ids(&contents, &path)?;
-                files.insert(name.to_string(), Contents::Json(contents));
-            }
-        }
-        let template = tokenizer.join(CHAT_TEMPLATE);
-        if template.is_file() {
-            files.insert(CHAT_TEMPLATE.to_string(), Contents::Text(Text::open(template)?.read_to_string()?));
         }
         Ok(Self(files))
     }

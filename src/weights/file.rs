@@ -136,10 +136,7 @@ impl WeightsFile {
         }
         let begin = self.bytes(0..SIGNATURE_BYTES)?;
         if begin.starts_with(b"GGUF") {
-            return Err(self.error(
-                "is GGUF, the format of llama.cpp, which is not supported; import the model's safetensors files, from \
-                 which it was converted",
-            ));
+            return Err(self.error("is GGUF, not safetensors; run `import` on it, without --format native"));
         }
         if is_lfs_pointer(&begin) {
             return Err(self.error(LFS_POINTER));
@@ -242,7 +239,7 @@ const SIGNATURE_BYTES: usize = 64;
 /// The size in bytes of the header's length field.
 const LENGTH_BYTES: usize = 8;
 /// The maximum offset of the end of a header.
-const MAX_HEADER_END: usize = 100_000_000;
+pub(super) const MAX_HEADER_END: usize = 100_000_000;
 
 /// Decodes a tensor to 32-bit floats, which a backend uses without a copy.
 pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData {
@@ -252,7 +249,7 @@ pub(super) fn floats(bytes: &[u8], dtype: DType, shape: &[usize]) -> TensorData 
 }
 
 /// Decodes little-endian numbers and appends them as 32-bit floats.
-fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
+pub(super) fn widen(bytes: &[u8], dtype: DType, values: &mut Vec<f32>) {
     fn extend<const N: usize>(values: &mut Vec<f32>, bytes: &[u8], number: impl Fn([u8; N]) -> f32) {
         values.extend(bytes.as_chunks().0.iter().copied().map(number));
     }

@@ -144,14 +144,7 @@ pub fn read(
                     format!("contains `{name}`, which is also in another file; pass only one of the two");
                 return Err(file.error(problem));
             }
-            let file = file.clone();
-            let finite = LazyTensor::new(name.clone(), tensor.shape.clone(), move || {
-                let data = tensor.read()?;
-                let non_finite: Vec<_> = not_finite(&tensor.name, &data).into_iter().collect();
-                refuse(file.path(), &non_finite, NOT_FINITE)?;
-                Ok(data)
-            });
-            all.insert(name, finite);
+            all.insert(name, finite(file, tensor));
         }
     }
     for ((index, _), missing) in indexed.iter().zip(missing) {
@@ -160,6 +153,17 @@ pub fn read(
         refuse(index, &problems, "lists tensors that their files do not contain")?;
     }
     Ok((all, arguments))
+}
+
+/// Refuses the values of a tensor when it is read unless all are finite.
+pub(super) fn finite(file: &WeightsFile, tensor: LazyTensor) -> LazyTensor {
+    let file = file.clone();
+    LazyTensor::new(tensor.name.clone(), tensor.shape.clone(), move || {
+        let data = tensor.read()?;
+        let non_finite: Vec<_> = not_finite(&tensor.name, &data).into_iter().collect();
+        refuse(file.path(), &non_finite, NOT_FINITE)?;
+        Ok(data)
+    })
 }
 
 /// Returns true if a file starts like a PyTorch file, which is a zip archive or a pickle.

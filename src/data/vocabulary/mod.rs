@@ -23,6 +23,7 @@ use tokenizers::Tokenizer;
 use self::bins::Bins;
 pub(in crate::data) use self::bins::{BinsOf, Outliers};
 use self::declared::Declared;
+use self::end::TextEnd;
 pub(in crate::data) use self::number_format::NumberFormat;
 use self::phrases::Phrases;
 use self::stored::Stored;
@@ -31,7 +32,7 @@ use super::excerpt::excerpt;
 use crate::error::{Error, Result};
 use crate::files::{LFS_POINTER, Text, is_lfs_pointer};
 use crate::numbers::counted;
-pub use declared::END_OF_TEXT;
+pub use declared::{END_OF_TEXT, QWEN_WORDS};
 pub use tokenizer::byte_level;
 pub(crate) use trained::delimited_by_end;
 pub(super) use trained::{ASSISTANT, role_token, train_byte_pairs};
@@ -198,6 +199,16 @@ impl Vocabulary {
         };
         let parsed = TextTokenizer::parse_with(json, complete);
         parsed.map_err(|error| Error::file(path, error.to_string()))?.with_declared_end(path)
+    }
+
+    /// Creates a vocabulary from a tokenizer in the format of `tokenizer.json`, with the id of its end-of-text token and
+    /// the source of that id.
+    ///
+    /// # Errors
+    /// Returns an error if the tokenizer cannot be parsed, or lacks the end-of-text token.
+    pub(crate) fn tokenizer_with_end(json: serde_json::Value, end: Option<(u32, &str)>) -> Result<Self> {
+        let end = end.map(|(id, declared_by)| TextEnd { id, declared_by: declared_by.into() });
+        Ok(TextTokenizer::parse(json)?.with_end(end)?.into())
     }
 
     /// Creates a vocabulary of the tokens of a tokenizer.

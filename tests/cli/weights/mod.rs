@@ -1,6 +1,7 @@
 //! Export and import of weights.
 
 mod declared;
+mod gguf;
 pub(crate) mod peers;
 mod series;
 mod tokenizers;
