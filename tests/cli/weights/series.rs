@@ -12,7 +12,8 @@ use crate::{rows, small_run, stdout_of, summary, text};
 fn checkpoints_become_one_run_with_curves() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
-    let sets = ["model.position=rotary", "model.parallel=true", "training.steps=4", "training.checkpoint_every=2"];
+    let sets =
+        ["model.position=rotary", "model.parallel=true", "training.steps=4", "training.checkpoint_every=2"];
     small_run(folder, &sets, "run");
     for (step, name) in [("2", "rev-2"), ("4", "rev-4")] {
         let export = ["export", "run", "--checkpoint", step, "--format", "gpt-neox", "--out", name];
