@@ -69,6 +69,7 @@ const MODELS: [(&str, &[&str]); 12] = [
             "model.window=4",
             "model.layer_pattern=[\"local\", \"global\"]",
             "model.norm=sandwich",
+            "model.activation=geglu_tanh",
             "model.norm_kind=rms",
             "model.norm_unit_offset=true",
             "model.attention_scale=0.4",
