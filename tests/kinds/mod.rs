@@ -13,6 +13,12 @@ const POSITIONS: [PositionScheme; 6] = {
     [None, Learned, Sinusoidal, Rotary, Alibi, Relative]
 };
 
+/// The gate of Gemma is tested with the variants.
+const ACTIVATIONS: [Activation; 7] = {
+    use Activation::*;
+    [Gelu, GeluTanh, Relu, Relu2, Silu, Swiglu, Geglu]
+};
+
 /// Returns decoder configs with the sizes of `base` that cover every pair of activation and position scheme, and every
 /// pair of values of any two keys. `base` has an even number of heads.
 pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
@@ -26,7 +32,7 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
         };
         let norm_kind = if second(0) { NormKind::Rms } else { NormKind::Layer };
         ModelConfig {
-            activation: Activation::ALL[i % Activation::ALL.len()],
+            activation: ACTIVATIONS[i % ACTIVATIONS.len()],
             position: POSITIONS[i % 6],
             norm_kind,
             qk_norm: second(1),
@@ -78,6 +84,7 @@ pub fn variants_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
             parallel: has(7),
             norm_kind: if has(8) { NormKind::Rms } else { NormKind::Layer },
             norm_unit_offset: has(8),
+            activation: if has(8) { Activation::GegluTanh } else { base.activation },
             rotary_fraction: has(9).then_some(0.5),
             rotary_skip_every: has(9).then_some(2),
             window: has(10).then_some(base.heads + 2),
@@ -116,6 +123,8 @@ fn every_pair_of_key_values_occurs() {
     let values: Vec<_> = kinds.iter().map(values).collect();
     let untested = PositionScheme::ALL.into_iter().filter(|scheme| !POSITIONS.contains(scheme));
     assert_eq!(untested.collect::<Vec<_>>(), [PositionScheme::RandomSinusoidal]);
+    let untested = Activation::ALL.into_iter().filter(|activation| !ACTIVATIONS.contains(activation));
+    assert_eq!(untested.collect::<Vec<_>>(), [Activation::GegluTanh]);
     for (one, other) in (0..15).flat_map(|one| (0..one).map(move |other| (one, other))) {
         let distinct = |key: usize| values.iter().map(|config| &config[key]).collect::<BTreeSet<_>>();
         let pairs = values.iter().map(|config| (&config[one], &config[other])).collect::<BTreeSet<_>>();
