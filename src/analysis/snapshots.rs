@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::step_log::{AtStep, StepLog};
 use super::{Sample, View};
+use crate::config::Config;
+use crate::data::Sequences;
 use crate::error::{Error, Result};
 
 /// The maximum number of decoder self-attention weights in a snapshot. A longer sequence is truncated.
@@ -89,8 +91,11 @@ fn stored_weights(kind: AttentionKind, [time, source]: [usize; 2]) -> impl Itera
     })
 }
 
-/// Truncates `sample` to the maximum length of a snapshot. Returns `None` if the encoder's source is too long.
-pub fn snapshot_sample(sample: Sample, heads: usize) -> Option<Sample> {
+/// Returns the validation sequence of a run's snapshots, truncated to their maximum length. Returns `None` if there is
+/// none, or if the encoder's source is too long.
+pub fn snapshot_sample(set: &Sequences, config: &Config) -> Option<Sample> {
+    let sample = Sample::first(set, config.analysis.sample + 1).pop()?;
+    let heads = config.model.layers * config.model.heads;
     let max_length = (2 * MAX_SNAPSHOT_WEIGHTS / heads.max(1)).isqrt().max(1);
     let is_short = sample.source.as_ref().is_none_or(|source| source.len() <= max_length);
     is_short.then(|| sample.truncated(max_length))

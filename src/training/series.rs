@@ -11,14 +11,15 @@ use super::run_folder::RunFolder;
 use super::stopping::Ended;
 use super::summary::{Hashes, Losses, Machine, Summary, Work};
 use crate::analysis::{
-    HeadHistory, Sample, ScoredStep, Snapshot, Snapshots, View, score_heads, snapshot_sample,
+    HeadHistory, Sample, ScoredStep, Snapshot, Snapshots, inspect_sample, score_heads, snapshot_sample,
 };
 use crate::backend::{Device, Job, run};
 use crate::config::Config;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::evaluation::{DeviceBatch, Evaluation, evaluate};
+use crate::evaluation::{Evaluation, evaluate};
 use crate::files::write_atomically;
+use crate::hooks::Patch;
 use crate::weights::file::LazyTensor;
 use crate::weights::native::{self, Description};
 
@@ -104,9 +105,7 @@ impl Job for Measurement<'_> {
         let (set, batch) = (&dataset.valid, config.training.batch_size);
         let mut heads = HeadHistory::open(&self.folder.head_scores(), usize::MAX)?;
         let mut snapshots = Snapshots::open(&self.folder.snapshots(), usize::MAX)?;
-        let shown = Sample::first(set, config.analysis.sample + 1).pop();
-        let shown =
-            shown.and_then(|sample| snapshot_sample(sample, config.model.layers * config.model.heads));
+        let shown = snapshot_sample(set, config);
         let batches = config.analysis.sequences.div_ceil(batch);
         let (mut rows, mut parameters) = (Vec::new(), 0);
         for (step, tensors) in steps {
@@ -120,9 +119,9 @@ impl Job for Measurement<'_> {
             let (scores, _) = score_heads(&model, set, &config.analysis, batch, &device)?;
             heads.push(ScoredStep { step: *step, heads: scores })?;
             if let Some(sample) = &shown {
-                let inputs =
-                    DeviceBatch::new(&Sample::batch_of(std::slice::from_ref(sample)), &device).inputs;
-                snapshots.push(Snapshot::new(*step, sample, &View::new(&model, inputs)?))?;
+                let (view, _) =
+                    inspect_sample((&model, &Patch::default()), sample, None::<fn(u64)>, &device)?;
+                snapshots.push(Snapshot::new(*step, sample, &view))?;
             }
             on_measured(*step, &evaluation);
             rows.push(validation(*step, &evaluation));

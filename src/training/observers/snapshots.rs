@@ -22,10 +22,8 @@ impl SnapshotLog {
     /// # Errors
     /// If the file cannot be read.
     pub fn open(setup: &Setup, state: &RunState) -> Result<Self> {
-        let (config, path) = (&setup.config, setup.folder.snapshots());
-        let sample = Sample::first(&setup.dataset.valid, config.analysis.sample + 1).pop();
-        let sample =
-            sample.and_then(|sample| snapshot_sample(sample, config.model.layers * config.model.heads));
+        let path = setup.folder.snapshots();
+        let sample = snapshot_sample(&setup.dataset.valid, &setup.config);
         Ok(Self { log: Snapshots::open(&path, state.step)?, path, sample })
     }
 }
