@@ -99,7 +99,11 @@ impl HeatMap {
         };
         let colors: Vec<_> = self.values.iter().map(fill).collect();
         let (positions, bins, cells, pixels) = (self.positions, self.bins, self.cells(), colors.clone());
-        picture.cells(area, [cells[1], cells[0]], move |across, down| {
+        // The last bin can be narrower than the others.
+        let grid = [1, 0].map(|side| {
+            if positions[side].is_multiple_of(bins[side]) { cells[side] } else { positions[side] }
+        });
+        picture.cells(area, grid, move |across, down| {
             let at = |side: usize, fraction: f64| (fraction * positions[side] as f64) as usize / bins[side];
             pixels[at(0, down).min(cells[0] - 1) * cells[1] + at(1, across).min(cells[1] - 1)]
         });
@@ -279,6 +283,27 @@ mod tests {
         );
         assert_eq!(value(&binned, 0, 1), None);
         assert!(value(&binned, 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_narrow_last_bin_keeps_its_width_in_vectors() {
+        let cells = |time: usize| {
+            let mut picture = Picture::new("map", 100.0, "", "");
+            let area = Rect { left: 0.0, top: 0.0, width: 90.0, height: 90.0 };
+            square(&uniform(time), time, 2).draw(
+                &mut picture,
+                area,
+                Interval { start: 0.0, end: 1.0 },
+                2,
+                "",
+            );
+            picture.all_shapes().find_map(|shape| match shape {
+                Shape::Image { cells, .. } => *cells,
+                _ => None,
+            })
+        };
+        assert_eq!(cells(6), Some([3, 3]));
+        assert_eq!(cells(5), Some([5, 5]), "cells have equal sizes");
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Picture {
         self.shapes.push(Shape::Image { rect, cells: None, pixels: Box::new(pixels) });
     }
 
-    /// Fills a rectangle with `columns` times `rows` cells of one colour each.
+    /// Fills a rectangle with `columns` times `rows` cells of equal size, of one colour each.
     pub fn cells(
         &mut self,
         rect: Rect,
@@ -207,4 +207,52 @@ pub(super) fn sampled([columns, rows]: [u32; 2], pixels: &Pixels) -> RgbImage {
         let RGBColor(red, green, blue) = pixels(at(x, columns), at(y, rows));
         Rgb([red, green, blue])
     })
+}
+
+/// Returns the bytes of an image of `columns` times `rows` pixels, computing the colour of each cell once.
+pub(super) fn magnified(cells: Option<[u32; 2]>, [columns, rows]: [u32; 2], pixels: &Pixels) -> Vec<u8> {
+    let cells = match cells {
+        Some(cells) if cells[0] <= columns && cells[1] <= rows => sampled(cells, pixels),
+        _ => return sampled([columns, rows], pixels).into_raw(),
+    };
+    let cell = |pixel: u32, pixels: u32, cells: u32| {
+        (2 * u64::from(pixel) + 1) * u64::from(cells) / (2 * u64::from(pixels))
+    };
+    let across: Vec<usize> = (0..columns).map(|x| 3 * cell(x, columns, cells.width()) as usize).collect();
+    let row = 3 * columns as usize;
+    let mut bytes = Vec::with_capacity(row * rows as usize);
+    let mut drawn = None;
+    for y in 0..rows {
+        let down = cell(y, rows, cells.height()) as usize;
+        if drawn.replace(down) == Some(down) {
+            bytes.extend_from_within(bytes.len() - row..);
+            continue;
+        }
+        let colors = &cells.as_raw()[3 * down * cells.width() as usize..];
+        for &at in &across {
+            bytes.extend_from_slice(&colors[at..at + 3]);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_drawn_once_give_the_same_pixels() {
+        let columns = [3, 7];
+        let pixels: Pixels = Box::new(move |across, down| {
+            let [x, y] = [across * f64::from(columns[0]), down * f64::from(columns[1])];
+            RGBColor(x as u8, y as u8, 200)
+        });
+        for size in [[3, 7], [11, 17], [60, 35], [2, 50]] {
+            assert_eq!(
+                magnified(Some(columns), size, &pixels),
+                sampled(size, &pixels).into_raw(),
+                "{size:?}"
+            );
+        }
+    }
 }

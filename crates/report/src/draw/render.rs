@@ -17,7 +17,7 @@ use super::color::BACKGROUND;
 use super::fonts::FontFace;
 use super::layout::{Line, PlacedGlyph, lay_out};
 use super::pdf::pdf;
-use super::picture::{Coordinates, Picture, Pixels, Rect, Shape, sampled};
+use super::picture::{Coordinates, Picture, Pixels, Rect, Shape, magnified, sampled};
 use super::text::{HALF_CAPITAL, Text};
 use crate::error::{Error, Result, failed};
 
@@ -150,25 +150,40 @@ pub(crate) fn raster(picture: &Picture, scale: u32) -> Result<RgbImage> {
     let (width, height) = (width * scale, height * scale);
     let fine = if u64::from(width) * u64::from(height) * 4 <= MAX_FINE_PIXELS { 2 } else { 1 };
     let size = (width * fine, height * fine);
-    let mut drawn = RgbImage::from_pixel(size.0, size.1, Rgb([255; 3]));
+    // `RgbImage::from_pixel` fills pixel by pixel, which takes as long as drawing.
+    let mut drawn = vec![255; 3 * size.0 as usize * size.1 as usize];
     let backend = BitMapBackend::with_buffer(&mut drawn, size);
     Surface::new(backend, None, f64::from(scale * fine), picture.above()).draw(picture)?;
-    if fine == 1 {
-        return Ok(drawn);
-    }
-    // Each pixel is the mean of four. Plain loops over bytes are fast enough for millions of pixels.
-    let row = 3 * size.0 as usize;
-    let mut means = Vec::with_capacity(drawn.len() / 4);
-    for rows in drawn.as_raw().chunks_exact(2 * row) {
+    let pixels = if fine == 1 { drawn } else { halved(&drawn, 3 * size.0 as usize) };
+    RgbImage::from_raw(width, height, pixels).ok_or_else(|| failed("the buffer has too few pixels"))
+}
+
+/// Halves the width and height of an image with rows of `row` bytes: each pixel is the mean of four. Plain loops,
+/// because calls of closures are not inlined in an incremental build.
+fn halved(pixels: &[u8], row: usize) -> Vec<u8> {
+    let mut means = vec![0; pixels.len() / 4];
+    let mut sums = vec![0u16; row];
+    for (rows, means) in pixels.chunks_exact(2 * row).zip(means.chunks_exact_mut(row / 2)) {
         let (above, below) = rows.split_at(row);
-        for (a, b) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
-            for k in 0..3 {
-                let sum = u16::from(a[k]) + u16::from(a[k + 3]) + u16::from(b[k]) + u16::from(b[k + 3]);
-                means.push(((sum + 2) / 4) as u8);
-            }
+        if above == below && is_uniform(above) {
+            means.copy_from_slice(&above[..row / 2]);
+            continue;
+        }
+        for ((sum, above), below) in sums.iter_mut().zip(above).zip(below) {
+            *sum = u16::from(*above) + u16::from(*below);
+        }
+        for (mean, pair) in means.chunks_exact_mut(3).zip(sums.chunks_exact(6)) {
+            mean[0] = ((pair[0] + pair[3] + 2) / 4) as u8;
+            mean[1] = ((pair[1] + pair[4] + 2) / 4) as u8;
+            mean[2] = ((pair[2] + pair[5] + 2) / 4) as u8;
         }
     }
-    RgbImage::from_raw(width, height, means).ok_or_else(|| failed("the buffer has too few pixels"))
+    means
+}
+
+/// Returns true if all pixels of a row have the same colour.
+fn is_uniform(row: &[u8]) -> bool {
+    row.get(3..).is_none_or(|next| row[..next.len()] == *next)
 }
 
 /// A plotters backend that receives the shapes of a picture.
@@ -336,7 +351,7 @@ impl<B: DrawingBackend> Surface<B> {
         let [from, to] = self.corners(rect);
         let (width, height) = ((to.0 - from.0).max(1) as u32, (to.1 - from.1).max(1) as u32);
         let Some(images) = &mut self.images else {
-            let image = sampled([width, height], pixels);
+            let image = magnified(cells, [width, height], pixels);
             return self.backend.blit_bitmap(from, (width, height), &image).map_err(failed);
         };
         let encoded = STANDARD.encode(palette_png(&sampled(cells.unwrap_or([width, height]), pixels))?);
