@@ -8,8 +8,13 @@ use tempfile::TempDir;
 use crate::{program, small_run, stdout_of, text};
 
 /// The settings of a run that counts.
-pub const COUNTING: [&str; 4] =
-    ["data.task=arithmetic", "data.train_samples=4000", "training.steps=800", "training.learning_rate=1e-2"];
+pub const COUNTING: [&str; 5] = [
+    "data.task=arithmetic",
+    "data.train_samples=4000",
+    "training.steps=1000",
+    "training.batch_size=32",
+    "training.learning_rate=1e-2",
+];
 
 /// Trains a run that counts, so that the previous two tokens determine the next one.
 fn counting_run() -> TempDir {

@@ -11,7 +11,8 @@ export const rowsOf = (text) => text.trimEnd().split("\r\n").map((row) => row.sp
 async function checkSvg(name, text) {
   const found = await value(`(() => {
     const root = new DOMParser().parseFromString(${JSON.stringify(text)}, "image/svg+xml").documentElement;
-    const numbers = Array.from(root.querySelectorAll("*"), (part) => Array.from(part.attributes, ({ value }) => value)).flat();
+    // An embedded image may spell anything.
+    const numbers = Array.from(root.querySelectorAll("*"), (part) => Array.from(part.attributes, ({ value }) => value)).flat().filter((text) => !text.startsWith("data:"));
     return { name: root.nodeName, texts: root.querySelectorAll("text").length, isBroken: numbers.some((text) => /NaN|undefined|Infinity/.test(text)) };
   })()`);
   same(found.name, "svg", `${name} is well-formed`);
