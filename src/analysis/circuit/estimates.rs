@@ -215,8 +215,8 @@ pub(super) fn mean_quantity<B: Backend>(
 }
 
 /// Interpolates the embedding, ablates components, and adds zeros, at which gradients are taken, to the probed activations.
-/// In a pre-norm model, an output has the gradient of the residual stream that it is added to, and attention stays fused. The
-/// batch has one copy of the sequences per share.
+/// An output has the gradient of the residual stream that it is added to. The batch has one copy of the sequences per
+/// share.
 struct Probe<'a, B: Backend> {
     bench: &'a Bench<'a, B>,
     ablated: HashMap<Site, Tensor<Autodiff<B>, 3>>,
@@ -225,39 +225,15 @@ struct Probe<'a, B: Backend> {
     zeros: Vec<(HookSite, Tensor<Autodiff<B>, 4>)>,
 }
 
-impl<B: Backend> Probe<'_, B> {
-    /// Returns true if outputs are added to the residual stream without a norm.
-    fn adds_outputs(&self) -> bool {
-        self.bench.model.config.norm.adds_outputs()
-    }
-
-    /// Ablates outputs that are probed, so that they are computed before they can be replaced.
-    fn ablated_at(&self, site: HookSite, mut heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
-        let [rows, count, time, width] = heads.dims();
-        for head in 0..count {
-            let new =
-                Site::of(site, head).filter(|it| it.is_component()).and_then(|it| self.ablated.get(&it));
-            if let Some(new) = new {
-                let new = new.clone().expand([rows, time, width]).unsqueeze_dim(1);
-                heads = heads.slice_assign([0..rows, head..head + 1, 0..time, 0..width], new);
-            }
-        }
-        heads
-    }
-}
-
 impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
-        use AttentionPoint::{Key, Output, Query, Value};
-        match site.point {
-            HookPoint::Embedding => true,
-            HookPoint::ResidualPost => self.adds_outputs(),
-            HookPoint::FeedForwardOutput => !self.adds_outputs(),
-            HookPoint::ResidualMid => self.probed == Probed::Outputs && self.adds_outputs(),
-            HookPoint::SelfAttention(Output) => self.probed == Probed::Outputs && !self.adds_outputs(),
-            HookPoint::SelfAttention(Query | Key | Value) => self.probed == Probed::Readers,
-            _ => false,
-        }
+        use AttentionPoint::{Key, Query, Value};
+        matches!(
+            (site.point, self.probed),
+            (HookPoint::Embedding | HookPoint::ResidualPost, _)
+                | (HookPoint::ResidualMid, Probed::Outputs)
+                | (HookPoint::SelfAttention(Query | Key | Value), Probed::Readers)
+        )
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 3> {
@@ -268,7 +244,6 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     }
 
     fn hook_heads(&mut self, site: HookSite, heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
-        let heads = self.ablated_at(site, heads);
         let zeros = Tensor::zeros(heads.shape(), &heads.device()).require_grad();
         self.zeros.push((site, zeros.clone()));
         heads + zeros
@@ -293,7 +268,7 @@ mod tests {
     use crate::analysis::circuit::bench::mean;
     use crate::analysis::circuit::{Question, QuestionPrompt};
     use crate::data::Role;
-    use crate::model::{Model, ModelConfig, NormPlacement, Sizes};
+    use crate::model::{Model, ModelConfig, Sizes};
     use crate::ops::NormKind;
 
     type B = NdArray;
@@ -347,9 +322,8 @@ mod tests {
             norm_kind: NormKind::Rms,
             ..ModelConfig::default()
         };
-        let sandwich = ModelConfig { norm: NormPlacement::Sandwich, ..config.clone() };
-        let models = [config, sandwich].map(|config| model(&config));
-        for bench in models.iter().flat_map(benches) {
+        let model = model(&config);
+        for bench in benches(&model) {
             let gradients = Gradients::new(&bench, &[], &[0.0], Probed::Readers).unwrap();
             let base = bench.full_pass();
             let value = |replacement| {
@@ -372,9 +346,7 @@ mod tests {
     fn gradients_match_small_changes_of_each_component() {
         let plain = ModelConfig { d_model: 20, heads: 5, dropout: 0.3, ..ModelConfig::default() };
         let grouped = ModelConfig { heads: 4, key_value_heads: 2, norm_kind: NormKind::Rms, ..plain.clone() };
-        let output = ModelConfig { norm: NormPlacement::Output, ..grouped.clone() };
-        let sandwich = ModelConfig { norm: NormPlacement::Sandwich, ..plain.clone() };
-        for config in [plain, grouped, output, sandwich] {
+        for config in [plain, grouped] {
             let model = model(&config);
             for bench in benches(&model) {
                 let ablated = [Site::Head(0, 1), Site::FeedForward(1)];

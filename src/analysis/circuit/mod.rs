@@ -60,7 +60,6 @@ mod score_parts;
 mod search;
 mod sentences;
 mod stored;
-mod stream_parts;
 #[cfg(test)]
 mod testing;
 mod tuned;
