@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_last_bin_keeps_its_width_in_vectors() {
+    fn narrow_last_bins_keep_their_width() {
         let cells = |time: usize| {
             let mut picture = Picture::new("map", 100.0, "", "");
             let area = Rect { left: 0.0, top: 0.0, width: 90.0, height: 90.0 };
