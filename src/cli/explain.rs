@@ -220,7 +220,7 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
 
 /// Returns true if a model of `config` can be explained.
 pub(super) fn is_explainable(config: &Config) -> bool {
-    config.model.architecture != Architecture::OneLayer && config.model.norm.adds_outputs()
+    config.model.architecture != Architecture::OneLayer && config.model.norm.is_sum()
 }
 
 /// Explains a run's best weights on sequences of its validation set.

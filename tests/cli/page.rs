@@ -296,9 +296,15 @@ fn page_ablates_and_patches_like_the_program() {
         ["training.steps=200", "training.learning_rate=1e-2", "analysis.every=0", "model.d_model=24"];
     let task = ["data.task=arithmetic", "data.train_samples=1024", "training.batch_size=16"];
     architectures(folder, &[&trained[..], &task].concat());
+    for norm in ["sandwich", "output"] {
+        let sets = [&format!("model.norm={norm}"), "training.steps=800", "training.batch_size=32"];
+        small_run(folder, &[&trained[..], &task, &sets].concat(), norm);
+    }
     let cases = json!([
         explained_circuit(folder, "learned", "learned/report.html", None, true),
         explained_circuit(folder, "llama", "llama/report.html", None, true),
+        explained_circuit(folder, "sandwich", "sandwich/report.html", None, true),
+        explained_circuit(folder, "output", "output/report.html", None, true),
         explained_circuit(folder, "imported", "inspected/report.html", None, false),
         explained_circuit(folder, "translator", "translator/report.html", Some("7 2 3 9 4 1"), true),
     ]);

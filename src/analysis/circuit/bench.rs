@@ -22,17 +22,6 @@ pub(super) fn components<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item =
     ResidualWriter::of_decoder(model).map(Site::from)
 }
 
-/// Returns the biases of the output projections of attention in the first `layers` blocks. They belong to no head.
-pub(super) fn attention_biases<B: Backend>(
-    model: &Decoder<B>,
-    layers: usize,
-) -> impl Iterator<Item = Tensor<B, 1>> {
-    let blocks = model.blocks[..layers].iter();
-    let outputs = blocks
-        .flat_map(|it| [Some(&it.attention.output), it.cross_attention.as_ref().map(|cross| &cross.output)]);
-    outputs.flatten().filter_map(|output| output.bias.as_ref()).map(|bias| bias.val())
-}
-
 /// Returns the mean loss over the non-padding targets of a batch.
 pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
     let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());

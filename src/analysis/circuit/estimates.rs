@@ -42,10 +42,14 @@ pub(super) fn estimates<B: Backend>(bench: &Bench<B>) -> Result<Vec<(Site, f64)>
 /// # Errors
 /// Same as [`run`](super::run).
 pub(super) fn local_estimates<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Vec<(Site, f64)>> {
+    estimates_at(bench, (&ablated_pass(bench, ablated)?, ablated), &[0.0])
+}
+
+/// Returns the activations of the model with components ablated.
+fn ablated_pass<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Activations<B>> {
     let interventions = bench.ablation(ablated).into_iter();
     let interventions = interventions.fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
-    let pass = run(bench.model, bench.batch.inputs.clone(), &[], &interventions)?;
-    estimates_at(bench, (&pass, ablated), &[0.0])
+    run(bench.model, bench.batch.inputs.clone(), &[], &interventions)
 }
 
 /// Returns cheaper [`estimates`], over fewer embeddings.
@@ -214,9 +218,8 @@ pub(super) fn mean_quantity<B: Backend>(
     sum / bench.batch.tokens as f64
 }
 
-/// Interpolates the embedding, ablates components, and adds zeros, at which gradients are taken, to the probed activations.
-/// An output has the gradient of the residual stream that it is added to. The batch has one copy of the sequences per
-/// share.
+/// Interpolates the embedding once per share, ablates components, and adds zeros to take gradients at. Outputs of pre-norm
+/// models share the gradient of the residual stream after them, so that attention stays fused.
 struct Probe<'a, B: Backend> {
     bench: &'a Bench<'a, B>,
     ablated: HashMap<Site, Tensor<Autodiff<B>, 3>>,
@@ -225,15 +228,33 @@ struct Probe<'a, B: Backend> {
     zeros: Vec<(HookSite, Tensor<Autodiff<B>, 4>)>,
 }
 
+impl<B: Backend> Probe<'_, B> {
+    /// Ablates outputs that are probed, so that they are computed before they can be replaced.
+    fn ablated_at(&self, site: HookSite, mut heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
+        let [rows, count, time, width] = heads.dims();
+        for head in 0..count {
+            let component = Site::of(site, head).filter(|it| it.is_component());
+            let Some(new) = component.and_then(|it| self.ablated.get(&it)) else { continue };
+            let new = new.clone().expand([rows, time, width]).unsqueeze_dim(1);
+            heads = heads.slice_assign([0..rows, head..head + 1, 0..time, 0..width], new);
+        }
+        heads
+    }
+}
+
 impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     fn wants(&self, site: HookSite) -> bool {
-        use AttentionPoint::{Key, Query, Value};
-        matches!(
-            (site.point, self.probed),
-            (HookPoint::Embedding | HookPoint::ResidualPost, _)
-                | (HookPoint::ResidualMid, Probed::Outputs)
-                | (HookPoint::SelfAttention(Query | Key | Value), Probed::Readers)
-        )
+        use AttentionPoint::{Key, Output, Query, Value};
+        let adds_outputs = self.bench.model.config.norm.adds_outputs();
+        match site.point {
+            HookPoint::Embedding => true,
+            HookPoint::ResidualPost => adds_outputs,
+            HookPoint::FeedForwardOutput => !adds_outputs,
+            HookPoint::ResidualMid => self.probed == Probed::Outputs && adds_outputs,
+            HookPoint::SelfAttention(Output) => self.probed == Probed::Outputs && !adds_outputs,
+            HookPoint::SelfAttention(Query | Key | Value) => self.probed == Probed::Readers,
+            _ => false,
+        }
     }
 
     fn hook(&mut self, site: HookSite, activation: Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 3> {
@@ -244,6 +265,7 @@ impl<B: Backend> Hooks<Autodiff<B>> for Probe<'_, B> {
     }
 
     fn hook_heads(&mut self, site: HookSite, heads: Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4> {
+        let heads = self.ablated_at(site, heads);
         let zeros = Tensor::zeros(heads.shape(), &heads.device()).require_grad();
         self.zeros.push((site, zeros.clone()));
         heads + zeros
@@ -268,7 +290,7 @@ mod tests {
     use crate::analysis::circuit::bench::mean;
     use crate::analysis::circuit::{Question, QuestionPrompt};
     use crate::data::Role;
-    use crate::model::{Model, ModelConfig, Sizes};
+    use crate::model::{Model, ModelConfig, NormPlacement, Sizes};
     use crate::ops::NormKind;
 
     type B = NdArray;
@@ -322,8 +344,9 @@ mod tests {
             norm_kind: NormKind::Rms,
             ..ModelConfig::default()
         };
-        let model = model(&config);
-        for bench in benches(&model) {
+        let sandwich = ModelConfig { norm: NormPlacement::Sandwich, ..config.clone() };
+        let models = [config, sandwich].map(|config| model(&config));
+        for bench in models.iter().flat_map(benches) {
             let gradients = Gradients::new(&bench, &[], &[0.0], Probed::Readers).unwrap();
             let base = bench.full_pass();
             let value = |replacement| {
@@ -346,7 +369,9 @@ mod tests {
     fn gradients_match_small_changes_of_each_component() {
         let plain = ModelConfig { d_model: 20, heads: 5, dropout: 0.3, ..ModelConfig::default() };
         let grouped = ModelConfig { heads: 4, key_value_heads: 2, norm_kind: NormKind::Rms, ..plain.clone() };
-        for config in [plain, grouped] {
+        let output = ModelConfig { norm: NormPlacement::Output, ..grouped.clone() };
+        let sandwich = ModelConfig { norm: NormPlacement::Sandwich, ..plain.clone() };
+        for config in [plain, grouped, output, sandwich] {
             let model = model(&config);
             for bench in benches(&model) {
                 let ablated = [Site::Head(0, 1), Site::FeedForward(1)];
@@ -355,12 +380,8 @@ mod tests {
                     let values = bench.values_of_variants(&base, &[vec![replacement]], |_| true).unwrap();
                     mean(values[0].as_ref().unwrap())
                 };
-                let replaced = bench.ablation(&ablated);
-                let replaced = replaced
-                    .into_iter()
-                    .fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
                 // The activation at a site depends on the ablated components before it.
-                let pass = run(bench.model, bench.batch.inputs.clone(), &[], &replaced).unwrap();
+                let pass = ablated_pass(&bench, &ablated).unwrap();
                 let estimates = estimates_at(&bench, (&pass, &ablated), &[0.0]).unwrap();
                 assert_eq!(estimates.len(), bench.replacements.len() - 2);
                 for (site, estimate) in estimates {

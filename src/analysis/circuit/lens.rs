@@ -3,23 +3,24 @@
 //! The *logit lens* (nostalgebraist, 2020) applies the final norm and the unembedding to the residual stream after each
 //! block.
 //! *Direct logit attribution* (Elhage et al., 2021) decomposes the target's logit. The residual stream `x` is the sum
-//! of the components' outputs. With the norm's divisor `s` frozen, the logit minus its mean over the vocabulary
+//! of what the components add. With the norm's divisor `s` frozen, the logit minus its mean over the vocabulary
 //! is linear in `x`:
 //!
 //! ```text
-//! logit_t - mean(logits) = sum_components output · (gamma (w_t - mean(w)) / s)  + biases
+//! logit_t - mean(logits) = sum_components added · (gamma (w_t - mean(w)) / s)  + biases
 //! ```
 //!
-//! A layer norm also subtracts the mean of each component's output. A softcap is applied after this sum.
+//! A layer norm also subtracts the mean of what each component adds. A softcap is applied after this sum.
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use super::bench;
 use super::pass::{Activations, Site, residual_streams};
+use super::stream_parts::{StreamParts, centred};
 use super::tuned::Translator;
 use super::variants::batched_variants;
-use super::weights::{centred, unembedding};
+use super::weights::unembedding;
 use crate::analysis::view::floats;
 use crate::evaluation::DeviceBatch;
 use crate::model::Decoder;
@@ -78,7 +79,8 @@ impl Lens {
         ends: &dyn Fn() -> bool,
     ) -> Option<Self> {
         let after_blocks = residual_streams(model).skip(1).enumerate();
-        let streams = after_blocks.map(|(layer, end)| pass.at(end) - pass.at(Site::FeedForward(layer)));
+        let parts = StreamParts::new(model, pass);
+        let streams = after_blocks.map(|(layer, end)| pass.at(end) - parts.feed_forward(layer));
         Self::of_streams(model, streams, batch, ends)
     }
 
@@ -222,10 +224,11 @@ pub fn contributions<B: Backend>(
         direction = centred(norm.kind, direction, 2);
     }
     let sites = [Site::Embedding].into_iter().chain(bench::components(model));
+    let parts = StreamParts::new(model, pass);
     let mut contributions: Vec<_> =
-        sites.map(|site| (Some(site), along(pass.at(site), &direction))).collect();
-    for bias in bench::attention_biases(model, model.blocks.len()) {
-        add(along(bias.unsqueeze(), &direction));
+        sites.map(|site| (Some(site), along(parts.of(site), &direction))).collect();
+    for bias in parts.biases(model.blocks.len()) {
+        add(along(bias, &direction));
     }
     contributions.extend(biases.map(|biases| (None, biases)));
     contributions
@@ -239,7 +242,7 @@ mod tests {
     use crate::data::{Batch, Role};
     use crate::evaluation::evaluate;
     use crate::hooks::{HookPoint, HookSite, Hooks};
-    use crate::model::{Model, ModelConfig, Sizes};
+    use crate::model::{Model, ModelConfig, NormPlacement, Sizes};
     use crate::ops::NormKind;
     use burn_ndarray::NdArray;
 
@@ -251,7 +254,11 @@ mod tests {
         let capped = ModelConfig { softcap: 3.0, embedding_norm: true, ..plain.clone() };
         let no_bias = ModelConfig { bias: false, head_bias: false, ..plain.clone() };
         let sizes = Sizes { vocab: 13, context: 7, source_context: None };
-        [plain, rms, capped, no_bias].into_iter().map(move |config| noisy_model(&config, sizes, 0.1))
+        let output = ModelConfig { norm: NormPlacement::Output, ..rms.clone() };
+        let sandwich = ModelConfig { norm: NormPlacement::Sandwich, ..plain.clone() };
+        [plain, rms, capped, no_bias, output, sandwich]
+            .into_iter()
+            .map(move |config| noisy_model(&config, sizes, 0.1))
     }
 
     fn batch() -> Batch {

@@ -60,6 +60,7 @@ mod score_parts;
 mod search;
 mod sentences;
 mod stored;
+mod stream_parts;
 #[cfg(test)]
 mod testing;
 mod tuned;

@@ -1,9 +1,8 @@
 //! A forward pass that records every activation and can replace it.
 //!
-//! The residual stream of a pre-norm decoder is the sum of the outputs of the embedding, the heads and the feed-forward
-//! layers. An intervention can replace one of these outputs for all readers (*activation patching*; *ablation* if the
-//! replacement is zero or a mean). It can also do so for a single reader (*path patching*, Wang et al., 2022, arXiv
-//! 2211.00593; Goldowsky-Dill et al., 2023, arXiv 2304.05969).
+//! The residual stream is the sum of what the embedding, the heads and the feed-forward layers add: their outputs, or norms
+//! of them. An intervention replaces an activation (*activation patching*; *ablation* if the replacement is zero or a
+//! mean).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,13 +24,11 @@ pub enum Site {
     Embedding,
     /// The residual stream before a block, `[batch, time, d_model]`.
     Stream(usize),
-    /// The queries of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the query
-    /// projection.
+    /// The queries of a head, before rotary positions, `[batch, time, d_head]`.
     Query(usize, usize),
-    /// The keys of a head, before rotary positions, `[batch, time, d_head]`; as a reader, the input of the key
-    /// projection. Heads that share keys have separate sites.
+    /// The keys of a head, before rotary positions, `[batch, time, d_head]`. Heads that share keys have separate sites.
     Key(usize, usize),
-    /// The values of a head, `[batch, time, d_head]`; as a reader, the input of the value projection.
+    /// The values of a head, `[batch, time, d_head]`.
     Value(usize, usize),
     /// The attention weights of a head, `[batch, query_time, key_time]`.
     Pattern(usize, usize),
@@ -39,14 +36,13 @@ pub enum Site {
     Head(usize, usize),
     /// The output of a cross-attention head, without the bias of the output projection, `[batch, time, d_model]`.
     Cross(usize, usize),
-    /// The queries of a cross-attention head, `[batch, time, d_head]`; as a reader, the input of the query projection.
-    /// Keys and values come from the encoder.
+    /// The queries of a cross-attention head, `[batch, time, d_head]`. Keys and values come from the encoder.
     CrossQuery(usize, usize),
     /// The attention weights of a cross-attention head, `[batch, time, source_time]`.
     CrossPattern(usize, usize),
-    /// The output of a feed-forward layer, `[batch, time, d_model]`; as a reader, its input.
+    /// The output of a feed-forward layer, `[batch, time, d_model]`.
     FeedForward(usize),
-    /// The residual stream after the last block, from which the logits are computed; it can only be a reader.
+    /// The residual stream after the last block, from which the logits are computed.
     Logits,
 }
 
@@ -75,7 +71,6 @@ impl fmt::Display for Site {
 #[derive(Debug, Clone, Default)]
 pub struct Interventions<B: Backend> {
     replaced: HashMap<Site, Tensor<B, 3>>,
-    paths: Vec<(Site, Site, Tensor<B, 3>)>,
 }
 
 impl<B: Backend> Interventions<B> {
@@ -85,22 +80,13 @@ impl<B: Backend> Interventions<B> {
         self.replaced.insert(site, activation);
         self
     }
-
-    /// Replaces the output of `from` (embedding, head or feed-forward layer) for a single reader: the query, key or
-    /// value of a head, a feed-forward layer, or the logits.
-    #[must_use]
-    pub fn reroute(mut self, from: Site, reader: Site, activation: Tensor<B, 3>) -> Self {
-        self.paths.push((from, reader, activation));
-        self
-    }
 }
 
 impl<B: Backend> Interventions<B> {
     /// Returns the replacements without their first positions, up to `first`.
     pub(super) fn after(&self, first: usize) -> Self {
         let replaced = self.replaced.iter().map(|(site, new)| (*site, after(new.clone(), first)));
-        let paths = self.paths.iter().map(|(from, to, new)| (*from, *to, after(new.clone(), first)));
-        Self { replaced: replaced.collect(), paths: paths.collect() }
+        Self { replaced: replaced.collect() }
     }
 }
 
@@ -182,14 +168,6 @@ impl Site {
     /// Returns true for the output of a head or of a feed-forward layer.
     pub(super) fn is_component(self) -> bool {
         matches!(self, Site::Head(..) | Site::Cross(..) | Site::FeedForward(_))
-    }
-
-    /// Returns the site of a reader of the residual stream.
-    fn of_reader(reader: HookSite, head: usize) -> Option<Self> {
-        match reader.point {
-            HookPoint::FeedForwardHidden => Some(Site::FeedForward(reader.layer)),
-            _ => Self::of(reader, head),
-        }
     }
 }
 
@@ -303,16 +281,6 @@ impl<B: Backend> Hooks<B> for PassRecorder<'_, B> {
         }
         heads
     }
-
-    fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
-        let reader = Site::of_reader(reader, head)?;
-        let paths = self.interventions.paths.iter().filter(|(_, to, _)| *to == reader);
-        let changes = paths.filter_map(|(from, _, new)| {
-            let old = select_head(self.recorded.get(from)?);
-            Some(new.clone().expand(old.shape()) - old)
-        });
-        changes.reduce(|sum, change| sum + change).map(|change| residual.clone() + change)
-    }
 }
 
 /// Selects one head of `[batch, heads, rows, columns]`.
@@ -368,15 +336,15 @@ pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<
 pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
         Model::OneLayer(_) => "a one-layer decoder does not have a residual stream",
-        Model::Decoder(model) if model.blocks.iter().any(|block| !block.placement.adds_outputs()) => {
-            &format!(
-                "with `model.norm` = \"{}\", the residual stream is not a sum of outputs",
-                model.config.norm
-            )
-        }
+        Model::Decoder(model) if model.blocks.iter().any(|block| !block.placement.is_sum()) => &format!(
+            "with `model.norm` = \"{}\", the residual stream is not a sum of what components add",
+            model.config.norm
+        ),
         Model::Decoder(model) => return Ok(model),
     };
-    Err(Error::Input(format!("{problem}; explain a pre-norm decoder, or use `inspect` to see all heads")))
+    Err(Error::Input(format!(
+        "{problem}; explain a decoder with another placement of norms, or use `inspect` to see all heads"
+    )))
 }
 
 /// Runs an [`explainable`] decoder on `inputs`. Its cross-attention, if any, reads `memories`, one per block, from

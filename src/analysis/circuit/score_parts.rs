@@ -1,7 +1,7 @@
 //! Why a head attends: the score of one query and one key as a sum over the parts of the residual stream.
 //!
-//! Before a block, the residual stream is the sum of the token embedding, the positions, the outputs of all earlier
-//! components, and biases. With the divisors of the norms frozen, query and key are linear in these parts:
+//! Before a block, the residual stream is the sum of the token embedding, the positions, what all earlier components add,
+//! and biases. With the divisors of the norms frozen, query and key are linear in these parts:
 //!
 //! ```text
 //! score = sum_a sum_b (q_a · k_b) / sqrt(d_head) + position bias
@@ -15,8 +15,9 @@ use std::ops::Range;
 use burn::tensor::{Tensor, backend::Backend};
 use serde::Serialize;
 
-use super::bench::{attention_biases, components};
+use super::bench::components;
 use super::pass::{Activations, Site};
+use super::stream_parts::StreamParts;
 use crate::Result;
 use crate::analysis::view::floats;
 use crate::attention::MultiHeadAttention;
@@ -68,10 +69,11 @@ impl ScoreParts {
         let positions = model.positions(documents, 0, time)?;
         let (added, scores) = (positions.added, &positions.scores[layer]);
         let reader = Reader::new(&model.blocks[layer].attention, head);
-        let norm = &model.blocks[layer].attention_norm;
+        let (norm, placement) = (&model.blocks[layer].attention_norm, model.blocks[layer].placement);
         let [queries, keys] = [(query, 0), (key, 1)].map(|(position, side)| -> Parts {
             let parts = stream_parts(model, pass, (layer, position), added.as_ref());
-            let projected = reader.project(frozen(norm, parts), side);
+            let input = if placement.has_input_norm() { frozen(norm, parts) } else { parts };
+            let projected = reader.project(input, side);
             let rotated = |vector| rotated(vector, scores, position);
             projected.into_iter().map(|(name, vector)| (name, rotated(vector))).collect()
         });
@@ -133,11 +135,13 @@ fn stream_parts<B: Backend>(
     (layer, position): (usize, usize),
     added: Option<&Tensor<B, 2>>,
 ) -> Parts {
-    let row = |site: Site| {
-        let activation = pass.at(site);
-        let [_, _, d_model] = activation.dims();
-        numbers(activation.slice([0..1, position..position + 1, 0..d_model]))
+    let stream = StreamParts::new(model, pass);
+    let of_position = |added: Tensor<B, 3>| {
+        let [_, time, d_model] = added.dims();
+        let position = if time > 1 { position } else { 0 };
+        numbers(added.slice([0..1, position..position + 1, 0..d_model]))
     };
+    let row = |site: Site| of_position(stream.of(site));
     let mut parts = embedding_parts(
         model,
         row(Site::Embedding),
@@ -151,8 +155,8 @@ fn stream_parts<B: Backend>(
         _ => false,
     };
     parts.extend(components(model).filter(is_earlier).map(|site| (site.to_string(), row(site))));
-    for bias in attention_biases(model, layer) {
-        add(&mut parts, BIASES, &numbers(bias));
+    for bias in stream.biases(layer) {
+        add(&mut parts, BIASES, &of_position(bias));
     }
     parts
 }
@@ -291,7 +295,7 @@ mod tests {
     use crate::analysis::circuit::{Interventions, explainable, run};
     use crate::hooks::Patch;
     use crate::hooks::{AttentionPoint, HookPoint, HookSite, Stack};
-    use crate::model::{Inputs, ModelConfig, QkNormScope, Sizes};
+    use crate::model::{Inputs, ModelConfig, NormPlacement, QkNormScope, Sizes};
     use crate::position::PositionScheme;
 
     #[test]
@@ -308,7 +312,10 @@ mod tests {
                 qk_norm_scope: QkNormScope::AllHeads,
                 ..plain.clone()
             };
-            [plain.clone(), grouped, normed, bounded].map(|config| ModelConfig { position, ..config })
+            let output = ModelConfig { norm: NormPlacement::Output, ..plain.clone() };
+            let sandwich = ModelConfig { norm: NormPlacement::Sandwich, norm_kind, ..plain.clone() };
+            let configs = [plain.clone(), grouped, normed, bounded, output, sandwich];
+            configs.map(|config| ModelConfig { position, ..config })
         });
         for config in configs {
             let sizes = Sizes { vocab: 13, context: 7, source_context: None };

@@ -252,10 +252,6 @@ impl<B: Backend> Hooks<B> for GrowingBatch<'_, B> {
     fn replaced_output(&mut self, site: HookSite, dims: [usize; 3]) -> Option<ReplacedOutput<B>> {
         self.recorder.replaced_output(site, dims)
     }
-
-    fn input(&mut self, reader: HookSite, head: usize, residual: &Tensor<B, 3>) -> Option<Tensor<B, 3>> {
-        self.recorder.input(reader, head, residual)
-    }
 }
 
 #[cfg(test)]

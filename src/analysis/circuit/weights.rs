@@ -6,7 +6,8 @@
 //!
 //! Both are `[d_model, d_model]`, but of rank at most `d_head`. Their singular values, and the eigenvalues of the
 //! token-to-token matrix `W_E OV W_U`, equal those of products of size `d_head`. The gain of the norm before a matrix
-//! is folded into the matrix. The mean subtraction of a layer norm is folded into the heads' inputs and outputs.
+//! is folded into the matrix, as is that of a norm of outputs. The mean subtraction of a layer norm is folded into the heads'
+//! inputs and outputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use num_complex::Complex64;
@@ -14,10 +15,12 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
 use super::eigenvalues::{eigenvalues, modulus};
+use super::pass::Site;
+use super::stream_parts::{centred, output_norm};
 use crate::analysis::view::floats;
 use crate::data::seed::{Purpose, generator};
 use crate::model::{Decoder, block::Block};
-use crate::ops::{Mask, Norm, NormKind, Projections, ScorePosition, repeat_heads, split_heads};
+use crate::ops::{Mask, Norm, Projections, ScorePosition, repeat_heads, split_heads};
 
 /// The number of random draws that scores are compared with.
 const RANDOM_DRAWS: u64 = 4;
@@ -66,11 +69,13 @@ impl<B: Backend> HeadMatrices<B> {
     pub fn all(model: &Decoder<B>) -> Vec<Vec<Self>> {
         let layer_heads = |block: &Block<B>| {
             let attention = &block.attention;
-            let read = folded(Some(&block.attention_norm), attention.qkv.weight.val());
+            let norm = block.placement.has_input_norm().then_some(&block.attention_norm);
+            let read = folded(norm, attention.qkv.weight.val());
             let options = attention.options(Mask::none(), ScorePosition::None);
             // The `d_model` rows act as the time dimension.
             let parts = Projections::Packed(read.unsqueeze()).split(&options);
-            Self::of_heads(model, parts, attention.output.weight.val(), attention.heads)
+            let written = written(output_norm(block, Site::Head(0, 0)), attention.output.weight.val());
+            Self::of_heads(model, parts, written, attention.heads)
         };
         model.blocks.iter().map(layer_heads).collect()
     }
@@ -79,10 +84,12 @@ impl<B: Backend> HeadMatrices<B> {
     pub fn cross(model: &Decoder<B>) -> Vec<Vec<Self>> {
         let layer_heads = |block: &Block<B>| {
             let attention = block.cross_attention.as_ref()?;
-            let query = folded(block.cross_attention_norm.as_ref(), attention.query.weight.val());
+            let norm = block.cross_attention_norm.as_ref().filter(|_| block.placement.has_input_norm());
+            let query = folded(norm, attention.query.weight.val());
             let parts = [query, attention.key.weight.val(), attention.value.weight.val()];
             let parts = parts.map(Tensor::unsqueeze);
-            Some(Self::of_heads(model, parts, attention.output.weight.val(), attention.heads))
+            let written = written(output_norm(block, Site::Cross(0, 0)), attention.output.weight.val());
+            Some(Self::of_heads(model, parts, written, attention.heads))
         };
         model.blocks.iter().filter_map(layer_heads).collect()
     }
@@ -185,13 +192,10 @@ fn folded<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B,
     centred(norm.kind, weight * norm.gain().unsqueeze_dim(1), 0)
 }
 
-/// Applies the mean subtraction of a layer norm to `x`; returns `x` for other norms.
-pub(super) fn centred<B: Backend, const D: usize>(
-    kind: NormKind,
-    x: Tensor<B, D>,
-    dim: usize,
-) -> Tensor<B, D> {
-    if kind == NormKind::Layer { x.clone() - x.mean_dim(dim) } else { x }
+/// Folds the gain of a norm of outputs, and the mean subtraction of a layer norm, into the matrix `[.., d_model]` before it.
+fn written<B: Backend>(norm: Option<&Norm<B>>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+    let Some(norm) = norm else { return weight };
+    centred(norm.kind, weight, 1) * norm.gain().unsqueeze_dim(0)
 }
 
 /// Returns the unembedding, `[vocab, d_model]`: for each token, the direction that its logit reads.

@@ -42,6 +42,16 @@ impl NormPlacement {
         self != Self::Post
     }
 
+    /// Returns true if a sub-layer reads a norm of the residual stream.
+    pub fn has_input_norm(self) -> bool {
+        matches!(self, Self::Pre | Self::Sandwich)
+    }
+
+    /// Returns true if the residual stream is a sum of what sub-layers add, without a norm of the sum.
+    pub fn is_sum(self) -> bool {
+        self != Self::Post
+    }
+
     /// Returns true if the residual stream is the sum of the sub-layers' outputs, without a norm between them.
     pub fn adds_outputs(self) -> bool {
         self == Self::Pre
@@ -70,10 +80,7 @@ impl<B: Backend> SublayerNorms<'_, B> {
     pub fn input(&self, x: Tensor<B, 3>) -> Result<Tensor<B, 3>> {
         let [d_model] = self.norm.gamma.shape().dims();
         check_width("input", x.dims(), d_model)?;
-        Ok(match self.placement {
-            NormPlacement::Pre | NormPlacement::Sandwich => self.norm.forward(x),
-            NormPlacement::Post | NormPlacement::Output => x,
-        })
+        Ok(if self.placement.has_input_norm() { self.norm.forward(x) } else { x })
     }
 
     /// Returns the residual stream `x` for a sub-layer that adds its output to it, or else for [`output`](Self::output).

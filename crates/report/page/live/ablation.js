@@ -8,7 +8,7 @@ const allComponents = live ? Array.from({ length: live.config.layers }, (_, laye
 }).flat() : [];
 
 /** True if the residual stream is the sum of the outputs of components, so that paths can be ablated. */
-const hasPaths = live !== null && live.config.norm === "pre" && live.config.architecture !== "one_layer";
+const hasPaths = live !== null && live.config.norm !== "post" && live.config.architecture !== "one_layer";
 
 /** The ways to ablate, by name, with what the output becomes. */
 const ABLATIONS = {
@@ -47,7 +47,7 @@ const inputsOf = ({ kind }) => ({ decoder: ["query", "key", "value"], cross: ["q
 /** Returns the reason why a path does not exist; empty for one that does. */
 function pathProblem({ from, to, input: into }) {
   const name = `the path from ${componentName(from)} to ${componentName(to)}`;
-  if (!hasPaths) return "paths exist only in pre-norm decoders";
+  if (!hasPaths) return "paths do not exist in one-layer and post-norm decoders";
   if (orderOf(from) >= orderOf(to)) return `${name} does not exist: the receiver must come later in the model`;
   const names = inputsOf(to).map((input) => (input === null ? "null" : `"${input}"`));
   return inputsOf(to).includes(into) ? "" : `${name} does not have the input ${JSON.stringify(into)}; pass ${names.join(", ")}`;

@@ -104,19 +104,20 @@ function changedInput(model, recorded, senders, to, input) {
     for (const [kind, attention, index] of [["decoder", block.attention, 0], ["cross", block.cross, 1]]) {
       if (!attention) continue;
       if (isReceiver(kind)) {
-        const vectors = attention.vectors(block.norms[index].forward(stream), time, to.head, layers[layer].memory);
+        const vectors = attention.vectors(block.input(index, stream), time, to.head, layers[layer].memory);
         const rows = Array.from({ length: time }, (_, at) => (input === "value" ? vectors.value(at) : vectors[input](at).used));
         return Float64Array.from(rows.flatMap((row) => Array.from(row)));
       }
-      stream = added(stream, seen[layer][index].output);
+      let { output } = seen[layer][index];
       for (const sender of senders.filter((sender) => sender.kind === kind && sender.layer === layer)) {
-        stream = added(added(stream, rowsOf(sender)), componentOutput(model, recorded, sender), -1);
+        output = added(added(output, rowsOf(sender)), componentOutput(model, recorded, sender), -1);
       }
+      stream = added(stream, block.added(index, output));
     }
-    const read = () => changes[layer][2].replacement(time, width, 0) ?? block.feedForward.forward(block.norms[2].forward(block.isParallel ? start : stream), time);
+    const read = () => changes[layer][2].replacement(time, width, 0) ?? block.feedForward.forward(block.input(2, block.isParallel ? start : stream), time);
     if (isReceiver("feed_forward")) return read();
     const sender = senders.find(({ kind, layer: from }) => kind === "feed_forward" && from === layer);
-    stream = added(stream, sender ? rowsOf(sender) : read());
+    stream = added(stream, block.added(2, sender ? rowsOf(sender) : read()));
   }
   throw new Error("the receiver of a path is not a component of the model");
 }

@@ -10,7 +10,7 @@ const largestOf = (values, count) => Array.from(values.keys()).sort((a, b) => va
 /**
  * Decomposes the residual stream at a position. `parts` holds the components in their order, each with the length of
  * the vector that it adds and its share `logit` of the logit of `target` minus the mean logit, before a softcap; null for
- * post-norm, where the norms come between. `stages` holds the residual stream before the first layer and after each,
+ * post-norm, where norms of the sum come between. `stages` holds the residual stream before the first layer and after each,
  * with its most likely tokens and the probability of `target`. Without a target, it is the most likely token.
  *
  * @param {Model} model
@@ -26,22 +26,27 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
   const { blocks, norm } = model.stack;
   const { inputs: width, outputs: vocab } = model.head;
   const row = (numbers) => numbers.slice(position * width, (position + 1) * width);
-  const isPre = blocks[0].isPre;
   const lens = (stream) => model.logits(norm?.forward(stream) ?? stream, 1);
   const streams = seen.map((sublayers) => row(sublayers[0].stream));
   streams.push(row(seen.at(-1).at(-1).after));
   const logits = lens(streams.at(-1));
   const chosen = target ?? largestOf(logits, 1)[0];
 
-  const attribution = isPre ? attributionOf(model, streams.at(-1), chosen) : null;
+  const attribution = blocks[0].isSum ? attributionOf(model, streams.at(-1), chosen) : null;
   const part = (kind, layer, head, vector) => ({ kind, layer, head, length: Math.hypot(...vector), logit: attribution?.of(vector) ?? null });
   const parts = [part("embedding", null, null, streams[0])];
   const neurons = [];
   let biases = new Float64Array(width);
-  const addBias = ({ bias }) => { if (bias) biases = biases.map((number, k) => number + bias[k]); };
+  const addBias = (bias) => { if (bias) biases = biases.map((number, k) => number + bias[k]); };
   blocks.forEach((block, layer) => {
-    addBias(block.attention.output);
-    if (block.cross) addBias(block.cross.output);
+    const outputs = seen[layer].map(({ output }) => row(output));
+    /** What a part of the output of sub-layer 0 (attention), 1 (cross-attention) or 2 (feed-forward) adds. */
+    const added = (index, vector) => block.addedPart(index, vector, index < 2 ? outputs[index] : outputs.at(-1));
+    for (const [index, sublayer] of [block.attention, block.cross, block.feedForward].entries()) {
+      if (!sublayer) continue;
+      if (index < 2 && sublayer.output.bias) addBias(added(index, sublayer.output.bias));
+      addBias(block.outputNorm(index)?.beta);
+    }
     for (const [kind, attention, index] of [["decoder", block.attention, 0], ["cross", block.cross, 1]]) {
       for (let head = 0; attention && head < attention.heads.heads; head++) {
         const found = attention.vectors(seen[layer][index].input, tokens.length, head, layers[layer].memory);
@@ -50,12 +55,13 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
         const gate = attention.gates?.(seen[layer][index].input, tokens.length);
         const map = maps[index][layer][head], keyTime = map.length / tokens.length;
         const weights = map.subarray(position * keyTime, (position + 1) * keyTime);
-        parts.push(part(kind, layer, head, replaced ? addRows(new Float64Array(width), replaced, width, position) : headOutput(attention, head, value, weights, strength(position), gate && ((k) => gate(position, head, k)))));
+        const output = replaced ? addRows(new Float64Array(width), replaced, width, position) : headOutput(attention, head, value, weights, strength(position), gate && ((k) => gate(position, head, k)));
+        parts.push(part(kind, layer, head, added(index, output)));
       }
     }
-    const { input, output: written } = seen[layer].at(-1);
-    parts.push(part("feed_forward", layer, null, row(written)));
-    neurons.push(...activeNeurons(block.feedForward, input, { position, tokens }, attribution, layer));
+    parts.push(part("feed_forward", layer, null, added(2, outputs.at(-1))));
+    const share = (vector) => attribution?.of(added(2, vector)) ?? null;
+    neurons.push(...activeNeurons(block.feedForward, seen[layer].at(-1).input, { position, tokens }, share, layer));
   });
   if (attribution) parts.push({ kind: "biases", layer: null, head: null, length: Math.hypot(...biases), logit: attribution.of(biases) + attribution.constant });
   const probabilities = (stream) => {
@@ -100,15 +106,7 @@ function attributionOf(model, stream, token) {
   const headBias = bias ? bias[token] - bias.reduce((sum, number) => sum + number, 0) / vocab : 0;
   const { norm } = model.stack;
   if (!norm) return { of: (vector) => dot(vector, 0, direction, 0, width), constant: headBias };
-  const meanOf = (vector) => (norm.isRms ? 0 : vector.reduce((sum, number) => sum + number, 0) / width);
-  const center = meanOf(stream);
-  const divisor = Math.sqrt(stream.reduce((sum, number) => sum + (number - center) ** 2, 0) / width + norm.epsilon);
-  const of = (vector) => {
-    const middle = meanOf(vector);
-    let sum = 0;
-    for (let k = 0; k < width; k++) sum += (vector[k] - middle) * norm.gamma[k] * direction[k] / divisor;
-    return sum;
-  };
+  const of = (vector) => dot(norm.part(vector, stream), 0, direction, 0, width);
   return { of, constant: constantOf(norm.beta) + headBias };
 }
 
@@ -116,13 +114,13 @@ function attributionOf(model, stream, token) {
  * Returns the neurons with the largest activations at a position, each with the vector's share of the logit, and the tokens
  * of the sequence on which it is most active.
  */
-function activeNeurons(feedForward, input, { position, tokens }, attribution, layer) {
+function activeNeurons(feedForward, input, { position, tokens }, share, layer) {
   const all = feedForward.hidden(input, tokens.length);
   const { rows, inputs, outputs } = feedForward.down;
   const active = all.subarray(position * inputs, (position + 1) * inputs);
   return largestOf(active, MAX_NEURONS).map((neuron) => {
     const vector = Float64Array.from({ length: outputs }, (_, k) => active[neuron] * rows[k * inputs + neuron]);
     const drivers = largestOf(tokens.map((_, at) => all[at * inputs + neuron]), MAX_DRIVERS).map((at) => ({ id: tokens[at], position: at, activation: all[at * inputs + neuron] }));
-    return { layer, neuron, activation: active[neuron], logit: attribution?.of(vector) ?? null, drivers };
+    return { layer, neuron, activation: active[neuron], logit: share(vector), drivers };
   });
 }

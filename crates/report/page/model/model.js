@@ -45,7 +45,7 @@ class Block {
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon, config.norm_unit_offset);
     this.placement = config.norm;
     /** True if the residual stream is the sum of what the layers add. */
-    this.isPre = config.norm === "pre";
+    this.isSum = config.norm !== "post";
     this.isParallel = Boolean(config.parallel);
     const outputNorm = (part) => norm(`output_norms.${part}`);
     this.outputNorms = [outputNorm("attention"), outputNorm("cross_attention"), outputNorm("feed_forward")];
@@ -60,14 +60,32 @@ class Block {
    * Appends `x`, the input and the output of `f` to `seen`. A parallel layer reads another stream than it is added to.
    */
   add(index, stream, layer, seen, read = stream) {
-    const norm = this.norms[index], { placement } = this;
-    const input = placement === "pre" || placement === "sandwich" ? norm.forward(read) : read;
+    const input = this.input(index, read);
     const output = layer(input);
     const part = { stream, input, output: output.slice(), after: null };
     seen?.push(part);
-    const added = placement === "sandwich" ? this.outputNorms[index].forward(output) : placement === "output" ? norm.forward(output) : output;
-    const sum = added.map((number, at) => number + stream[at]);
-    return (part.after = placement === "post" ? norm.forward(sum) : sum);
+    const sum = this.added(index, output).map((number, at) => number + stream[at]);
+    return (part.after = this.placement === "post" ? this.norms[index].forward(sum) : sum);
+  }
+
+  /** Returns the input of a sub-layer that reads the residual stream. */
+  input(index, stream) {
+    return this.placement === "pre" || this.placement === "sandwich" ? this.norms[index].forward(stream) : stream;
+  }
+
+  /** Returns the norm of a sub-layer's output; undefined if the output is added as it is. */
+  outputNorm(index) {
+    return { sandwich: this.outputNorms[index], output: this.norms[index] }[this.placement];
+  }
+
+  /** Returns what a sub-layer adds to the residual stream. */
+  added(index, output) {
+    return this.outputNorm(index)?.forward(output) ?? output;
+  }
+
+  /** Returns what a part of a sub-layer's `output` at one position adds, with the divisor of its norm frozen. */
+  addedPart(index, part, output) {
+    return this.outputNorm(index)?.part(part, output) ?? part;
   }
 
   /** Computes the residual stream `[time, d_model]` after the block, for the positions that follow the cached ones. */

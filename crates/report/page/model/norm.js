@@ -30,6 +30,14 @@ class Norm {
     return output;
   }
 
+  /** Returns the share of a vector in the norm of `whole`, of which it is a part, without the shift. The divisor stays that of `whole`. */
+  part(vector, whole) {
+    const meanOf = (numbers) => (this.isRms ? 0 : numbers.reduce((sum, number) => sum + number, 0) / numbers.length);
+    const [middle, center] = [vector, whole].map(meanOf);
+    const divisor = Math.sqrt(whole.reduce((sum, number) => sum + (number - center) ** 2, 0) / whole.length + this.epsilon);
+    return Float64Array.from(vector, (number, k) => ((number - middle) * this.gamma[k]) / divisor);
+  }
+
   /** Normalises in place the vector that begins at `from`. */
   apply(numbers, from) {
     const { gamma, beta, isRms, epsilon } = this;
