@@ -161,9 +161,9 @@ pub fn run(args: Args) -> Result<()> {
     let name = named(folder.name(), &options);
     let head = args.head.or(config.analysis.head);
     let initial = sample.clone();
+    let chance = chance(slice::from_ref(&initial), &config.model);
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
-    let mut page = page(name, (vec![reading], 0), &scores, head, config);
-    page.heads.chance = chance(slice::from_ref(&initial), &config.model);
+    let mut page = page(name, (vec![reading], 0), (&scores, chance), head, config);
     page.heads.colors = args.content.color_scale.unwrap_or_default();
     page.model = Some(match options.is_empty() {
         false => {

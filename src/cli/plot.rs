@@ -13,6 +13,7 @@ use crate::backend::Device;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::reporting::{RunData, save_all};
+use crate::terminal::warn;
 use crate::training::RunFolder;
 
 /// Redraw a run's pictures from its folder.
@@ -58,6 +59,7 @@ pub fn run(args: Args) -> Result<()> {
     let default = Style::default();
     let (scale, width) = (args.resolution.unwrap_or(default.scale), args.width.unwrap_or(default.width));
     let style = Style { format: args.format, scale, width };
+    warn_of_small_text(&style);
     let mut run = run_data(&folder, &device)?;
     run.page.heads.colors = args.content.color_scale.unwrap_or_default();
     let pictures = args.content.titled(run.pictures());
@@ -67,6 +69,21 @@ pub fn run(args: Args) -> Result<()> {
     };
     print_paths(args.json, "pictures", &pictures);
     Ok(())
+}
+
+/// Warns if the text of a PDF is too small to be read on paper.
+fn warn_of_small_text(style: &Style) {
+    /// The height of the smallest labels in pixels, of which the width of a picture has 900.
+    const LABEL_HEIGHT: f64 = 10.0;
+    const MIN_POINTS: f64 = 5.0;
+    let points = f64::from(style.width) * LABEL_HEIGHT / 900.0;
+    if style.format == PictureFormat::Pdf && points < MIN_POINTS {
+        let min_width = (MIN_POINTS * 900.0 / LABEL_HEIGHT).ceil();
+        warn(&format!(
+            "warning: labels are {points:.1} points high at --width {}; use --width {min_width} or more for {MIN_POINTS} points",
+            style.width
+        ));
+    }
 }
 
 /// Reads the data for a run's pictures and page: the contents of its folder, and the views of its best weights on

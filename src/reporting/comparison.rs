@@ -4,23 +4,38 @@ mod shared;
 
 use causal_attention_report::Picture;
 use causal_attention_report::comparison::{self as plain, Validation, XAxisQuantity};
+use causal_attention_report::scores::HeadScores;
 use serde_json::json;
 
-use super::scores::{by_kind, kinds};
-use crate::analysis::Score;
+use super::scores::{by_kind, chance, kinds};
+use crate::Result;
+use crate::analysis::{Sample, Score};
 use crate::comparison::{ComparedRun, ComparedSetting, Comparison, Measure};
-use crate::training::Row;
+use crate::config::Config;
+use crate::data::Vocabulary;
+use crate::training::{Row, RunFolder};
 
 /// The scores that the picture shows, which distinguish heads best; the page shows all scores.
 const SHOWN_SCORES: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
 
 /// Draws the losses of a comparison, and the scores of heads for runs that have them.
 pub fn comparison_pictures(comparison: &Comparison, along: XAxisQuantity) -> Vec<Picture> {
-    plain::pictures(
-        &plain_comparison(&shared::without_folders(comparison)),
-        along,
-        &SHOWN_SCORES.map(Score::about),
-    )
+    let mut plain = plain_comparison(&shared::without_folders(comparison));
+    for (shown, run) in
+        plain.runs.iter_mut().zip(&comparison.runs).filter(|(shown, _)| !shown.heads.is_empty())
+    {
+        // A run may lack its samples.
+        shown.chance = chance_of(run).unwrap_or_default();
+    }
+    plain::pictures(&plain, along, &SHOWN_SCORES.map(Score::about))
+}
+
+/// Returns the chance level of each score in the layers of a run, on its stored samples.
+fn chance_of(run: &ComparedRun) -> Result<Vec<HeadScores>> {
+    let folder = RunFolder::open(&run.path)?;
+    let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    let samples = Sample::read(&folder.samples(), vocabulary.size())?;
+    Ok(chance(&samples, &Config::load_own(&folder.config())?.model))
 }
 
 /// Returns the page of a comparison.
@@ -48,6 +63,7 @@ fn plain_comparison(comparison: &Comparison) -> plain::Comparison {
         floor: run.losses.floor,
         curve: run.curve.iter().map(validation).collect(),
         heads: by_kind(&run.heads),
+        chance: Vec::new(),
     };
     plain::Comparison {
         settings: comparison.settings.iter().map(setting).collect(),

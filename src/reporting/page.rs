@@ -2,26 +2,27 @@
 
 use causal_attention_report::page::Page;
 use causal_attention_report::reading::Reading;
+use causal_attention_report::scores;
 use serde_json::{Value, json};
 
-use super::scores;
+use super::scores::heads;
 use crate::analysis::HeadScores;
 use crate::analysis::circuit::Explanation;
 use crate::config::Config;
 use crate::numbers::{clock, fixed, thousands};
 use crate::training::Summary;
 
-/// Returns a page of sequences; `sample` is shown first, and the scores of `heads` were measured on it alone. If `head`
-/// is given, it is shown in every layer.
+/// Returns a page of sequences; `sample` is shown first, and the heads' scores were measured on it alone, with the chance
+/// level of each layer. If `head` is given, it is shown in every layer.
 pub fn page(
     run: String,
     (readings, sample): (Vec<Reading>, usize),
-    heads: &[Vec<HeadScores>],
+    scores: (&[Vec<HeadScores>], Vec<scores::HeadScores>),
     head: Option<usize>,
     config: &Config,
 ) -> Page {
     let shown = &readings[sample];
-    let heads = scores::heads(shown.sequence.clone(), heads, shown, head);
+    let heads = heads(shown.sequence.clone(), scores, shown, head);
     Page { config: config.to_shared_toml(), ..Page::new(run, (readings, sample), heads) }
 }
 

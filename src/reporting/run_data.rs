@@ -96,9 +96,8 @@ impl RunData {
             circuit: circuit.as_ref().map(page::circuit),
             loss: LossCurve { weights, ..loss_curve(folder.name(), &rows, &summary) },
             history: scores::history(&HeadHistory::open(&folder.head_scores(), usize::MAX)?.all),
-            ..page(folder.name(), (readings, shown), &analysis.heads, config.analysis.head, &config)
+            ..page(folder.name(), (readings, shown), (&analysis.heads, chance), config.analysis.head, &config)
         };
-        page.heads.chance = chance;
         page.heads.measured_on = measured_on(&analysis) + &weights_note;
         let starts = starts(folder, &config, &vocabulary)?;
         page.model = Some(live_model(&folder.weights()?, &vocabulary, (&starts, &means))?);
@@ -132,7 +131,7 @@ impl RunData {
         let limit = self.config.training.max_gradient_norm;
         let others = [
             generated::picture(run, &readings[*sample].sequence, steps),
-            formation::picture(loss, &scores::formed(), history),
+            formation::picture(loss, (&scores::formed(), &self.page.heads.chance), history),
             positions::picture(run, loss_by_position, floor_by_position),
             gradients::picture(run, &gradient_curve(&self.rows, limit, &self.summary)),
         ];

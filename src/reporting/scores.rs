@@ -50,31 +50,33 @@ pub(super) fn history(steps: &[ScoredStep]) -> Vec<scores::ScoredStep> {
     steps.iter().map(by_kind).collect()
 }
 
-/// Returns the heads of a model with these scores. If `head` is given, every layer shows it. Otherwise layers of causal
-/// self-attention show [`shown_head`], which depends on their scores.
+/// Returns the heads of a model with these scores and the chance level of each layer. If `head` is given, every layer shows
+/// it. Otherwise layers of causal self-attention show [`shown_head`], which depends on their scores.
 pub(super) fn heads(
     measured_on: String,
-    scores: &[Vec<HeadScores>],
+    (scores, chance): (&[Vec<HeadScores>], Vec<scores::HeadScores>),
     reading: &Reading,
     head: Option<usize>,
 ) -> Heads {
-    let of_layer = |layer: &Vec<HeadScores>| {
+    let of_layer = |(index, layer): (usize, &Vec<HeadScores>)| {
         let shown = head.map_or_else(|| shown_head(layer), |head| head.min(layer.len().saturating_sub(1)));
-        (shown, layer.get(shown).map_or_else(String::new, note))
+        (shown, layer.get(shown).map_or_else(String::new, |head| note(head, chance.get(index))))
     };
-    let (causal, notes) = scores.iter().map(of_layer).unzip();
+    let (causal, notes) = scores.iter().enumerate().map(of_layer).unzip();
     let shown = match head {
         Some(head) => AttentionKind::ALL.map(|kind| (kind, vec![head; reading.maps.of(kind).len()])).into(),
         None => [(AttentionKind::Decoder, causal)].into(),
     };
-    Heads { measured_on, scores: by_kind(scores), shown, kinds: kinds(), notes, ..Heads::default() }
+    Heads { measured_on, scores: by_kind(scores), chance, shown, kinds: kinds(), notes, ..Heads::default() }
 }
 
-/// Returns the note on a head, such as "induction 0.93".
-fn note(scores: &HeadScores) -> String {
+/// Returns the note on a head, such as "induction 0.93 (chance 0.05)".
+fn note(scores: &HeadScores, chance: Option<&scores::HeadScores>) -> String {
     let notes = [Score::Ablation, Score::Induction].into_iter().filter_map(|score| {
         let value = scores[score].filter(|value| value.is_finite())?;
-        Some(format!("{} {}", score.about().name, score.text(value)))
+        let chance = chance.and_then(|chance| chance.get(&score.about())).filter(|chance| chance.is_finite());
+        let chance = chance.map_or_else(String::new, |chance| format!(" (chance {})", score.text(chance)));
+        Some(format!("{} {}{chance}", score.about().name, score.text(value)))
     });
     notes.collect::<Vec<_>>().join(", ")
 }
@@ -101,7 +103,8 @@ mod tests {
         let tokens = vec!["a".to_string(); 5];
         let reading = Reading { source: Some(tokens.clone()), inputs: tokens, maps, ..Reading::default() };
         let opened = |head: Option<usize>| {
-            let heads = heads(String::new(), &[[HeadScores::default(); 2]; 2].map(Vec::from), &reading, head);
+            let scores = [[HeadScores::default(); 2]; 2].map(Vec::from);
+            let heads = heads(String::new(), (&scores, Vec::new()), &reading, head);
             let page = Page::new(String::new(), (vec![reading.clone()], 0), heads);
             let names = reading.layers(&page.heads.shown, &[]).into_iter().map(|layer| layer.name).collect();
             (page.heads.shown, names)

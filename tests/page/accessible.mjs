@@ -2,14 +2,14 @@
 //
 //     node tests/page/accessible.mjs CHROMIUM REPORT.html AXE.min.js
 //
-// Checks the page as it opens, with the computation of a weight and two maps side by side, in the dark theme with a
-// head switched off and the tour open, with lines, and at the width of a phone. Exits like explore.mjs; every violation
+// Checks the page as it opens, with the computation of a weight and two maps side by side, after a refused input, in the
+// dark theme with a head switched off and the tour open, with lines, and at the width of a phone. Exits like explore.mjs; every violation
 // that axe-core rates as serious or critical is a failure.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, emulate, explore, page, press } from "./hands.mjs";
+import { check, emulate, explore, page, press, type, until } from "./hands.mjs";
 
 const [report, axe] = process.argv.slice(3);
 const { value } = page;
@@ -44,6 +44,17 @@ async function openCircuit() {
   await press("#circuit-drawing .box");
 }
 
+/** Enters an input that is refused, audits the page, and restores the input. */
+async function refuse(what) {
+  if (await value(`document.getElementById("try").hidden`)) return;
+  const before = await value(`document.getElementById("input-text").value`);
+  await type("");
+  await until(`document.getElementById("explorer").classList.contains("stale")`, "an empty input is refused");
+  await audit(what);
+  await type(before);
+  await until(`!document.getElementById("explorer").classList.contains("stale")`, "the input is read again");
+}
+
 /** Uses the controls of the model if the page has one. */
 async function useModel() {
   if (await value(`document.getElementById("try").hidden`)) return;
@@ -60,7 +71,9 @@ await explore(report, [
   () => audit("with the computation of a weight and two maps"),
   openCircuit,
   () => audit("with the circuit and patching"),
+  () => refuse("after a refused input"),
   () => emulate("dark"),
+  () => refuse("after a refused input, dark"),
   () => press(`#views label:has(> input[value="tokens"])`),
   useModel,
   () => audit("in use, dark"),

@@ -224,7 +224,7 @@ async function exploreComparisons() {
   await press(radio("view", "matrix"));
   await press("#pair > summary");
   // The maps are drawn after the list of heads is filled.
-  for (let i = 0; i < 100 && !(await value(`Boolean(document.querySelector("#pair-maps canvas"))`)); i++) await new Promise((done) => setTimeout(done, 20));
+  for (let i = 0; i < 100 && !(await value(`Boolean(document.querySelector("#pair-maps .frame canvas"))`)); i++) await new Promise((done) => setTimeout(done, 20));
   await choose("other-head", "0 0");
   await value(`document.getElementById("matrix").focus()`);
   for (const move_ of ["ArrowDown", "ArrowDown", "ArrowRight"]) await key(move_);
@@ -235,7 +235,7 @@ async function exploreComparisons() {
     check(near(found.first, first) && near(found.second, second), `weights of two heads: ${found.first} and ${found.second}, expected ${first} and ${second}`);
     check(first === null || second === null || Math.abs(Number(found.difference) - (first - second)) < 0.01, `their difference: ${found.difference}`);
   }
-  same(await value(`document.querySelectorAll("#pair-maps canvas").length`), 3, "two maps and their difference");
+  same(await value(`document.querySelectorAll("#pair-maps .frame canvas").length`), 3, "two maps and their difference");
   await screenshot("pair");
   await press("#pair > summary");
 }
@@ -318,8 +318,13 @@ async function exploreFilm() {
   const steps = lossSteps(expected.loss);
   if (steps.length > 0) same((await dataset("loss-reading")).step, String(Math.max(...steps)), "the end of the film is the last step of the curves");
   const images = await value(`Array.from(document.querySelectorAll("#film-strip canvas"), (canvas) => canvas.toDataURL())`);
+  // The map at the end may be computed by the model; the other one is stored in bytes.
+  const change = await value(`(() => {
+    const [before, end] = Array.from(document.querySelectorAll("#film-strip canvas")).slice(-2).map((canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
+    return before.length === end.length ? before.reduce((most, value, i) => Math.max(most, Math.abs(value - end[i])), 0) : Infinity;
+  })()`);
   const best = expected.summary.find(([name]) => name === "best step")?.[1];
-  if (frames.at(-2).name === `step ${best}`) same(images.at(-2) === images.at(-1), true, "the map of the best step equals the map of the best weights");
+  if (frames.at(-2).name === `step ${best}`) check(change <= 16, `the map of the best step equals the map of the best weights: colours differ by ${change}`);
   check(new Set(images).size > 1, "maps change during the run");
   await value(`document.getElementById("film-step").focus()`);
   await key("ArrowLeft");

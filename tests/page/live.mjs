@@ -247,6 +247,11 @@ async function exploreTour() {
       const [, position] = (await text("tour-text")).match(/at position (\d+)/);
       same((await dataset("candidates-after")).position, position, "the next tokens are those after the tour's position");
     }
+    if (step === 2 || step === 5) {
+      const chosen = (await value(`document.querySelectorAll("#chips > [data-index]").length`)) - step;
+      await press(`#chip-${chosen}`);
+      await isEverywhere(chosen, "a token chosen during the tour");
+    }
     if (step === 3) {
       await until(`document.getElementById("changes").textContent.includes("replaced by its mean")`, "the tour ablates the head as the circuit does");
       const [, after] = (await text("tour-text")).match(/the loss on this input from [\d.]+ to (\d+\.\d+)/);

@@ -13,11 +13,14 @@ async function checkSvg(name, text) {
     const root = new DOMParser().parseFromString(${JSON.stringify(text)}, "image/svg+xml").documentElement;
     // An embedded image may spell anything.
     const numbers = Array.from(root.querySelectorAll("*"), (part) => Array.from(part.attributes, ({ value }) => value)).flat().filter((text) => !text.startsWith("data:"));
-    return { name: root.nodeName, texts: root.querySelectorAll("text").length, isBroken: numbers.some((text) => /NaN|undefined|Infinity/.test(text)) };
+    const places = Array.from(root.querySelectorAll("text:not([transform])"), (text) => [text.getAttribute("x"), text.getAttribute("y")].map((side) => Math.round(Number(side))).join());
+    return { name: root.nodeName, texts: root.querySelectorAll("text").length, width: Number(root.getAttribute("width")), overprinted: places.length - new Set(places).size, isBroken: numbers.some((text) => /NaN|undefined|Infinity/.test(text)) };
   })()`);
   same(found.name, "svg", `${name} is well-formed`);
   check(found.texts > 0 || name.includes("all-heads"), `${name} has no text`);
   check(!found.isBroken, `${name} has an invalid number`);
+  check(found.width <= 1600, `${name} is ${found.width} pixels wide`);
+  same(found.overprinted, 0, `texts of ${name} on top of each other`);
   check(!/https?:(?!\/\/www\.w3\.org)/.test(text), `${name} refers to a server`);
 }
 

@@ -12,11 +12,12 @@ const { value, key } = page;
 const chipIds = () => value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
 
-/** Checks that chip, query, next tokens and prediction are at a position. */
+/** Checks that chip, query, next tokens, prediction and the text of the tour are at a position. */
 export async function isEverywhere(position, what) {
   const chip = await value(`document.querySelector('#chips > [aria-selected="true"]')?.dataset.index`);
   const shown = [chip, (await dataset("reading")).query, (await dataset("candidates-after")).position, (await dataset("prediction")).position];
   same(JSON.stringify(shown), JSON.stringify(Array(4).fill(String(position))), `${what}: chip, query, next tokens and prediction`);
+  await until(`document.getElementById("tour").hidden || document.getElementById("tour-text").textContent.includes("at position ${position}")`, `${what}: the text of the tour`);
 }
 
 /** Selects positions by a click, a key and the map. */
@@ -38,7 +39,7 @@ export async function compareHeads() {
   await value(`document.getElementById("pair").open = true`);
   await until(`document.getElementById("other-head").options.length > 1`, "the heads to compare with");
   await choose("other-head", "0 0");
-  await until(`document.querySelectorAll("#pair-maps canvas").length === 3`, "two maps and their difference");
+  await until(`document.querySelectorAll("#pair-maps .frame canvas").length === 3`, "two maps and their difference");
   // Arrow keys in the map may have left the cell at a key that the query does not see.
   await press("#chip-1");
   const { first, second, difference } = await dataset("pair-reading");

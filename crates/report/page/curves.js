@@ -112,7 +112,7 @@ function readHistory() {
   const value = history[i].heads[layer][head][score.key];
   const reading = at("history-reading");
   Object.assign(reading.dataset, { step: scoredSteps[i], layer, head, value });
-  reading.replaceChildren(`step ${integer(scoredSteps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`);
+  reading.replaceChildren(`step ${integer(scoredSteps[i])}: ${layerHead(layer, head)}, ${score.name} ${fixed(value, score.digits)}`, chanceInWords(score, layer));
   drawCursor(at("history-chart"), historyScales, scoredSteps[i], value === null ? [] : [{ value, color: layerColor(layer) }]);
 }
 

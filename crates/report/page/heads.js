@@ -92,7 +92,7 @@ function drawScoreTable() {
 const chanceOf = (score, layer = state.layer) => data.chance[layer]?.[score.key] ?? null;
 
 /** Returns the chance level of a score as a note, or nothing for a score without one. */
-const chanceInWords = (score) => (chanceOf(score) === null ? "" : element("span", { class: "muted" }, " (", element("span", { class: "term", "data-term": "chance" }, "chance"), ` ${fixed(chanceOf(score), score.digits)})`));
+const chanceInWords = (score, layer = state.layer) => (chanceOf(score, layer) === null ? "" : element("span", { class: "muted" }, " (", element("span", { class: "term", "data-term": "chance" }, "chance"), ` ${fixed(chanceOf(score, layer), score.digits)})`));
 
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {

@@ -125,13 +125,17 @@ function drawCell(pen) {
   pen.strokeRect(left + (key + 0.5) * cell - markSize / 2, top + (query + 0.5) * cell - markSize / 2, markSize, markSize);
 }
 
-function drawBar() {
-  const canvas = at("bar");
+/** Draws the colours of the scale from left to right: of weights, or of differences around zero. */
+function drawScale(canvas, isChange) {
   const image = new ImageData(canvas.width, 1);
-  const isChange = isDifference();
   const shade = (share) => (isChange ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
   for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+function drawBar() {
+  const isChange = isDifference();
+  drawScale(at("bar"), isChange);
   const top = isChange ? differenceEnd(state.layer, state.head) : scaleEnd(state.layer, state.head);
   at("bar-bottom").replaceChildren(isChange ? `−${significant(top)}` : "0");
   at("bar-top").replaceChildren(isChange ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");

@@ -107,6 +107,7 @@ const views = [
   [["size"], () => live && drawFlow()],
   [["position"], () => live && computePatching()],
   [["sample", "kind", "layer", "head", "query", "difference"], () => live && drawIntervene()],
+  [["sample", "kind", "layer", "head", "position", "selected"], () => live && readTour()],
 ];
 
 /**
@@ -249,7 +250,9 @@ function drawSummary() {
   at("run").append(data.run);
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
-  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...withTerms(name)), element("dd", {}, ...withTerms(value)))));
+  // Some names mean something else in sentences.
+  const nameOf = (name) => (SUMMARY_TERMS[`summary ${name}`] ? [element("span", { class: "term", "data-term": `summary ${name}` }, name)] : withTerms(name));
+  at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...nameOf(name)), element("dd", {}, ...withTerms(value)))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
   at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`));

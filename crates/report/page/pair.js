@@ -2,6 +2,8 @@
 
 /** The head and the sequence that the selected ones are compared with; null for the same. */
 const other = { layer: null, head: null, sample: null };
+/** The minimum width of the maps, in CSS pixels, which their labels are made for. */
+const PAIR_MAP_SIDE = 230;
 /** The sample that holds a kept input; null if no input was kept. */
 let keptSample = null;
 
@@ -38,21 +40,39 @@ function drawPair() {
   at("pair-note").hidden = !missing;
   if (missing) return at("pair-maps").replaceChildren();
   const top = Math.max(...sides.map(({ layer, head, shown }) => scaleEnd(layer, head, shown)));
-  const figures = sides.map(({ layer, head, shown, name }) => pairFigure(weightImage(layer, head, shown, top), name, shown));
+  const end = top < 1 ? `≥ ${significant(top)}` : "1";
+  const figures = sides.map(({ layer, head, shown, name }) => pairFigure(weightImage(layer, head, shown, top), name, shown, scaleBar(false, "0", end)));
   const difference = pairDifference(sides);
   const { shown } = sides[0];
   let largest = 0;
   if (difference) shown.queries.forEach((_, query) => shown.keys.forEach((_, key) => { largest = Math.max(largest, Math.abs(difference(query, key)) || 0); }));
-  const end = roundUp(largest);
+  const most = roundUp(largest);
   figures.push(difference
-    ? pairFigure(differenceImage(shown, difference, end), largest === 0 ? "first − second: no difference" : `first − second: blue +${significant(end)}, orange −${significant(end)}`, shown)
+    ? pairFigure(differenceImage(shown, difference, most), largest === 0 ? "first − second: no difference" : "first − second", shown, scaleBar(true, `−${significant(most)}`, `+${significant(most)}`))
     : element("p", { class: "muted small" }, "The sequences differ in length, so there is no difference."));
   at("pair-maps").replaceChildren(...figures);
   readPair();
 }
 
+/** Creates a bar with the colours of the scale between the values at its ends. */
+function scaleBar(isChange, low, high) {
+  const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { width: 100, height: 1, "aria-hidden": "true" }));
+  drawScale(canvas, isChange);
+  return element("div", { class: "scale-bar" }, low, canvas, high);
+}
+
+/** Labels an axis of a map with as many tokens as fit, or with positions if cells have several tokens. */
+function axisLabels(cells, axis) {
+  const texts = cells.map(({ text, positions }) => (positions.includes("–") ? positions : short(text, 6)));
+  const widest = Math.max(...texts.map((text) => text.length));
+  const stride = Math.ceil(cells.length * (axis === "down" ? 13 : 8 * widest + 4) / PAIR_MAP_SIDE);
+  const labels = element("div", { class: `labels ${axis}`, "aria-hidden": "true" }, ...texts.map((text, i) => element("span", {}, i % stride === 0 ? isolated(text) : "")));
+  labels.style.setProperty("--count", String(cells.length));
+  return labels;
+}
+
 /** Creates the figure of a map; the pointer on it moves the cursor of all panels. */
-function pairFigure(canvas, name, { queries, keys }) {
+function pairFigure(canvas, name, { queries, keys }, bar) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `Attention matrix: ${name}`);
   const cellAt = (event) => {
@@ -69,7 +89,8 @@ function pairFigure(canvas, name, { queries, keys }) {
   const frame = element("div", { class: "frame" }, canvas, mark);
   frame.style.aspectRatio = `${keys.length} / ${queries.length}`;
   Object.assign(mark.dataset, { queries: queries.length, keys: keys.length });
-  return element("figure", {}, frame, element("figcaption", {}, name));
+  const map = element("div", { class: "map" }, axisLabels(queries, "down"), frame, axisLabels(keys, "across"));
+  return element("figure", {}, map, element("figcaption", {}, name, bar));
 }
 
 /** Marks the current cell in all maps, and reads its weights. */
@@ -78,15 +99,23 @@ function readPair() {
   const { query, key } = state;
   for (const mark of at("pair-maps").querySelectorAll(".mark")) {
     const { queries, keys } = mark.dataset;
+    // The position may lie beyond the end of a shorter sequence.
+    mark.hidden = query >= queries || key >= keys;
     Object.assign(mark.style, { left: `${100 * key / keys}%`, top: `${100 * query / queries}%`, width: `${100 / keys}%`, height: `${100 / queries}%` });
   }
   const sides = pairSides();
-  const weights = sides.map(({ shown, layer, head }) => (query < shown.queries.length && key < shown.keys.length ? shown.weight(layer, head, query, key) : null));
+  const isInside = ({ shown }) => query < shown.queries.length && key < shown.keys.length;
+  const weights = sides.map((side) => (isInside(side) ? side.shown.weight(side.layer, side.head, query, key) : null));
   const difference = weights.includes(null) ? null : weights[0] - weights[1];
   Object.assign(at("pair-reading").dataset, { query, key, first: weights[0] ?? "", second: weights[1] ?? "", difference: difference ?? "" });
-  const words = sides.flatMap(({ name }, side) => [`${name}: `, element("b", {}, weights[side] === null ? "not visible" : formatWeight(weights[side])), side === 0 ? "; " : ""]);
-  const { queries, keys } = maps();
-  at("pair-reading").replaceChildren("query ", ...cellInWords(queries[query]), " → key ", ...cellInWords(keys[key]), "; ", ...words,
+  const cellOf = ({ shown: { queries, keys } }) => ["query ", ...cellInWords(queries[query]), " → key ", ...cellInWords(keys[key])];
+  const hasSameTokens = ["queries", "keys"].every((axis) => JSON.stringify(sides[0].shown[axis]) === JSON.stringify(sides[1].shown[axis]));
+  const words = sides.flatMap((side, index) => {
+    const cell = hasSameTokens || !isInside(side) ? [] : [...cellOf(side), ": "];
+    const weight = !isInside(side) ? "the sequence ends before this cell" : weights[index] === null ? "not visible" : formatWeight(weights[index]);
+    return [`${side.name}: `, ...cell, element("b", {}, weight), index === 0 ? "; " : ""];
+  });
+  at("pair-reading").replaceChildren(...(hasSameTokens ? [...cellOf(sides[0]), "; "] : []), ...words,
     difference === null ? "" : `; difference ${difference >= 0 ? "+" : ""}${fixed(difference, 3)}`);
 }
 

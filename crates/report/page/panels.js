@@ -49,6 +49,9 @@ function weightRows(heads, only = null) {
   return rows;
 }
 
+/** Returns the head and the sequence of the map on display. */
+const mapHeading = () => `${data.maps[0].length > 1 ? `${KINDS[state.kind].name}, ` : ""}${layerHead(state.layer, state.head)}, ${data.readings[state.sample].sequence}`;
+
 function predictionRows() {
   const { inputs, targets, most_likely } = data.readings[state.sample];
   return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
@@ -90,13 +93,22 @@ function filmRows() {
   return rows;
 }
 
+/** Returns the rows of a table; those of vectors that continue in further rows of the same name are joined. */
+function joinedRows(table) {
+  const rows = Array.from(table.rows, (row) => Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-")));
+  if (!table.matches(".vectors")) return rows;
+  const joined = new Map();
+  for (const [name, ...values] of rows) joined.set(name, [...(joined.get(name) ?? [name]), ...values]);
+  return [...joined.values()];
+}
+
 /** Returns the steps of a weight's computation: the text of each, and its vectors. */
 function weightStepRows() {
   const rows = [["step", "name", "values"]];
   for (const step of at("weight-steps").children) {
     const name = step.querySelector("h4")?.textContent ?? "";
     for (const formula of step.querySelectorAll(".formula")) rows.push([step.dataset.step, name, formula.textContent]);
-    for (const row of step.querySelectorAll("tr")) rows.push([step.dataset.step, name, ...Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-"))]);
+    for (const table of step.querySelectorAll("table")) rows.push(...joinedRows(table).map((cells) => [step.dataset.step, name, ...cells]));
   }
   return rows;
 }
@@ -120,7 +132,7 @@ function patchingRows() {
 
 /** @type {Panel[]} */
 const SAVED_PANELS = [
-  { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup } },
+  { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup }, heading: mapHeading },
   { ids: ["next"], name: "next-token", rows: () => [["id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [id, live.tokenizer.token(Number(id)), probability])] },
   { ids: ["side"], name: "head", rows: () => [["score", "value", "chance"], ...data.scores.map((score) => [score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
   { ids: ["weight"], name: "weight", rows: weightStepRows },
@@ -140,11 +152,17 @@ const SAVED_PANELS = [
 /** Shows only the panel that the address names, such as `report.html?panel=attention`. */
 function showSinglePanel() {
   const name = new URLSearchParams(location.search).get("panel");
+  if (name === null) return;
   const panel = SAVED_PANELS.find((panel) => panel.name === name);
-  if (!panel) return;
+  if (!panel) {
+    const names = SAVED_PANELS.map((panel) => panel.name);
+    return document.querySelector("main").prepend(element("p", { class: "note refused", role: "alert" }, `The page has no panel “${short(name, 30)}”; panels are ${names.slice(0, -1).join(", ")} and ${names.at(-1)}.`));
+  }
   document.body.classList.add("single");
   const shown = panel.ids.map(at);
   if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
+  // Patching starts with its own controls.
+  if (name === "patching") shown.push(at("patching"));
   for (const part of shown) {
     part.classList.add("panel");
     if (part instanceof HTMLDetailsElement) part.open = true;

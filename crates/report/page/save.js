@@ -3,9 +3,9 @@
 
 /**
  * A panel that can be saved: the ids of its elements, its name in files, the rows of its CSV, and the elements that are
- * drawn in their own way, by id, each at a position.
+ * drawn in their own way, by id, each at a position. A heading names what only the controls of the panel show.
  *
- * @typedef {{ids: string[], name: string, rows: () => any[][], drawings?: Record<string, (x: number, y: number) => Element>}} Panel
+ * @typedef {{ids: string[], name: string, rows: () => any[][], heading?: () => string, drawings?: Record<string, (x: number, y: number) => Element>}} Panel
  */
 
 /** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
@@ -116,6 +116,14 @@ class Drawing {
     }
   }
 
+  /** Appends a line of text above the panel. */
+  appendHeading(text) {
+    const { left, top } = this.bounds;
+    const style = getComputedStyle(document.body);
+    this.parts.push(textElement(text, left, top - 10, { color: style.color, fontSize: "14px", fontFamily: style.fontFamily, fontWeight: "600" }));
+    this.extend({ left, top: top - 26, right: left, bottom: top });
+  }
+
   appendText(node) {
     if (node.data.trim() === "") return;
     const style = getComputedStyle(node.parentElement);
@@ -141,6 +149,7 @@ function panelSvg(panel) {
   const drawing = new Drawing(panel.drawings);
   try {
     for (const id of panel.ids) drawing.append(at(id));
+    if (panel.heading) drawing.appendHeading(panel.heading());
   } finally {
     root.classList.remove("saving");
     if (isDark) {

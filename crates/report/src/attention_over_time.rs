@@ -6,7 +6,7 @@ use crate::attention::title_of;
 use crate::draw::color::line_color;
 use crate::draw::{
     Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
-    draw_color_bar, round_up, stride_of,
+    draw_color_bar, round_up, significant, stride_of,
 };
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
@@ -40,38 +40,25 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     let title = format!("{run}: attention by key position, {}", title_of(layers));
     let tokens = counted(reading.inputs.len(), "token");
     let ends = if reading.source.is_some() { "" } else { ", ending at the query itself" };
-    let note = format!("{}, {tokens}; one line {interval}{ends}", reading.sequence);
+    let top = largest_weight(layers, stride, true);
+    let is_clipped = largest_weight(layers, stride, false) > top * 1.0001;
+    let clipped =
+        if is_clipped { format!("; weights above {} are clipped", significant(top)) } else { String::new() };
+    let note = format!("{}, {tokens}; one line {interval}{ends}{clipped}", reading.sequence);
     let rows = layers.len().div_ceil(columns) as f64;
     let mut picture = Picture::new("attention_over_time", HEADING + rows * row, &title, &note);
 
-    let top = largest_weight(layers, stride);
     for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
-        let [queries, keys] = layer.tokens.map(<[String]>::len);
+        let keys = layer.tokens[1].len();
         let left = MARGIN + AXIS_WIDTH + (i % columns) as f64 * (width + AXIS_WIDTH);
         let area = Rect { left, top: HEADING + TITLE_HEIGHT + (i / columns) as f64 * row, width, height };
         let title = (area.left - AXIS_WIDTH, area.top - 15.0);
         layer.draw_title(&mut picture, title, AXIS_WIDTH, AXIS_WIDTH + width);
-        let line = if keys > 100 { 0.9 } else { 1.3 };
-        let series = (0..queries).step_by(stride).flat_map(|query| {
-            let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
-            let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
-            let point = |key: usize| (key as f64, f64::from(weights[key]));
-            // A line spans the keys visible to the query, and masked keys with a nonzero weight. In causal attention, a
-            // dot marks the query's own position.
-            let Range { start, end } = layer.visible[query].clone();
-            let start = weights.iter().position(|&weight| weight != 0.0).unwrap_or(start).min(start);
-            let end = weights.iter().rposition(|&weight| weight != 0.0).map_or(0, |last| last + 1).max(end);
-            let own_position =
-                layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
-            [Some(Series::new("", color, Mark::Line(line), (start..end).map(point))), own_position]
-                .into_iter()
-                .flatten()
-        });
         let title = if i % columns == 0 { "weight" } else { "" };
-        let y = Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear);
+        let y = Axis { is_clipped, ..Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear) };
         let positions = Interval { start: -0.5, end: keys as f64 - 0.5 };
         let x = Axis { is_labelled: false, ..Axis::new("", positions, Scale::Integer) };
-        LineChart { area, x, y, series: series.collect() }.draw(&mut picture);
+        LineChart { area, x, y, series: curves(layer, stride) }.draw(&mut picture);
         axis.draw(&mut picture, area, "key");
     }
     let (left, height) = (WIDTH - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
@@ -81,12 +68,34 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
     picture
 }
 
-/// Returns the end of the weight axis of all panels: the largest weight of the drawn queries, rounded up. Early queries
-/// are skipped because they have few keys.
-fn largest_weight(layers: &[Layer<'_>], stride: usize) -> f64 {
+/// Returns the weights of every `stride`-th query of the shown head by key position, with a dot at the query's own position
+/// in causal attention.
+fn curves(layer: &Layer<'_>, stride: usize) -> Vec<Series> {
+    let [queries, keys] = layer.tokens.map(<[String]>::len);
+    let line = if keys > 100 { 0.9 } else { 1.3 };
+    let of_query = |query: usize| {
+        let color = line_color(query as f64 / (queries.max(2) - 1) as f64);
+        let weights = &layer.heads[layer.shown][query * keys..(query + 1) * keys];
+        let point = |key: usize| (key as f64, f64::from(weights[key]));
+        // A line spans the keys visible to the query, and masked keys with a nonzero weight.
+        let Range { start, end } = layer.visible[query].clone();
+        let start = weights.iter().position(|&weight| weight != 0.0).unwrap_or(start).min(start);
+        let end = weights.iter().rposition(|&weight| weight != 0.0).map_or(0, |last| last + 1).max(end);
+        let own_position =
+            layer.is_causal().then(|| Series::new("", color, Mark::Dot(line * 1.6), [point(query)]));
+        [Some(Series::new("", color, Mark::Line(line), (start..end).map(point))), own_position]
+            .into_iter()
+            .flatten()
+    };
+    (0..queries).step_by(stride).flat_map(of_query).collect()
+}
+
+/// Returns the largest weight of the drawn queries, rounded up. The end of the weight axis skips the early queries of a
+/// decoder, which have few keys.
+fn largest_weight(layers: &[Layer<'_>], stride: usize, skips_early: bool) -> f64 {
     let drawn = layers.iter().flat_map(|layer| {
         let [queries, keys] = layer.tokens.map(<[String]>::len);
-        let first = if layer.is_causal() { queries / 8 } else { 0 };
+        let first = if skips_early && layer.is_causal() { queries / 8 } else { 0 };
         let rows = layer.heads[layer.shown].chunks_exact(keys);
         rows.step_by(stride).skip(first.div_ceil(stride)).flatten()
     });

@@ -189,7 +189,7 @@ impl Circuit {
         picture
     }
 
-    /// Draws the colours that occur: of the paths, and of components that harm the prediction.
+    /// Draws the colours that occur, of the paths and of components that harm the prediction, and explains the numbers.
     fn draw_legend(&self, picture: &mut Picture) {
         let (style, y, mut left) = (Text::new(12.0), TOP - 16.0, MARGIN);
         let mut entry = |picture: &mut Picture, name: &str, color: Option<RGBColor>| {
@@ -211,6 +211,12 @@ impl Circuit {
         }
         if self.components.iter().any(|component| component.is_harmful) {
             entry(picture, "makes the prediction worse", None);
+        }
+        // The note, which names the ablation as well, is missing in pictures without a title.
+        let numbers = format!("number: change of the {} if {}", self.quantity, self.ablated);
+        let right = Text::new(12.0).color(MUTED).right();
+        if left + right.width(&numbers) <= WIDTH - MARGIN {
+            picture.text(&numbers, (WIDTH - MARGIN, y), &right);
         }
     }
 
@@ -305,7 +311,7 @@ impl Circuit {
         let width = area.width - 8.0;
         // The picture's note explains the number, so a narrow box has only the number.
         let change = format!("{} {}", signed(*change, 2), self.unit);
-        let change = [format!("{change} if ablated"), change];
+        let change = [format!("{change} if {}", self.ablated), change];
         let change = change.into_iter().find(|change| styles[2].width(change) <= width).unwrap_or_default();
         for (line, (text, style)) in [name, kinds.join(", "), change].iter().zip(styles).enumerate() {
             let origin = (area.center().0, area.top + 13.0 + 16.0 * line as f64);

@@ -11,7 +11,7 @@ use crate::head_scores;
 use crate::loss::LossCurve;
 use crate::numbers::thousands;
 use crate::reading::head_name;
-use crate::scores::{ScoreKind, ScoredStep};
+use crate::scores::{HeadScores, ScoreKind, ScoredStep};
 
 const LOSS_HEIGHT: f64 = 200.0;
 const PANEL_HEIGHT: f64 = 130.0;
@@ -56,9 +56,14 @@ fn curves(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<ScoreCurve> {
     curves
 }
 
-/// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step. Returns `None` if
-/// the scores were measured fewer than twice, or no score is known.
-pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> Option<Picture> {
+/// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step and the score of a head
+/// that attends to all visible keys equally (`chance`, by layer). Returns `None` if the scores were measured fewer than
+/// twice, or no score is known.
+pub fn picture(
+    loss: &LossCurve,
+    (kinds, chance): (&[ScoreKind], &[HeadScores]),
+    scored: &[ScoredStep],
+) -> Option<Picture> {
     let panels = kinds.iter().map(|score| (score, curves(score, scored)));
     let panels: Vec<_> = panels.filter(|(_, curves)| !curves.is_empty()).collect();
     if scored.len() < 2 || panels.is_empty() {
@@ -92,7 +97,9 @@ pub fn picture(loss: &LossCurve, kinds: &[ScoreKind], scored: &[ScoredStep]) -> 
         let head = head_name(curves[0].layer, curves[0].head);
         let formed = |step| format!("; {head} reaches half of its rise at step {}", thousands(step));
         let formed = curves[0].formed.map_or_else(String::new, formed);
-        let note = format!("{}{formed}", score.meaning);
+        let chance =
+            head_scores::chance_in_words(score, chance).map_or_else(String::new, |it| format!("; {it}"));
+        let note = format!("{}{chance}{formed}", score.meaning);
         picture.panel_name(score.name, &note, (area.left, area.top - 13.0), area.width);
         let values = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.1));
         let range = head_scores::range(score, values);

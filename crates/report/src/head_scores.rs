@@ -78,14 +78,31 @@ pub fn picture(
     Some(picture)
 }
 
-/// Returns the unit of a score with its chance level, which is lower in layers that see more keys.
+/// Returns the unit of a score with its chance level.
 fn unit_and_chance(score: &ScoreKind, chance: &[HeadScores]) -> String {
-    let chance = chance.iter().filter_map(|chance| chance.get(score)).filter(|chance| chance.is_finite());
-    match (chance.clone().reduce(f64::min), chance.reduce(f64::max)) {
-        (Some(low), Some(high)) if low == high => format!("{}, chance {}", score.unit, score.text(low)),
+    match chance_in_words(score, chance) {
         // The unit would leave too little room.
-        (Some(low), Some(high)) => format!("chance {}–{}", score.text(low), score.text(high)),
-        _ => score.unit.to_string(),
+        Some(chance) if chance.contains('–') => chance,
+        Some(chance) => format!("{}, {chance}", score.unit),
+        None => score.unit.to_string(),
+    }
+}
+
+/// Returns the chance level of a score as text, such as "chance 0.05", or its range if it differs by layer or run. Layers
+/// that see more keys have lower ones.
+pub(crate) fn chance_in_words<'a>(
+    score: &ScoreKind,
+    chance: impl IntoIterator<Item = &'a HeadScores>,
+) -> Option<String> {
+    let levels =
+        chance.into_iter().filter_map(|chance| chance.get(score)).filter(|chance| chance.is_finite());
+    let (low, high) = levels
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), level| (low.min(level), high.max(level)));
+    let [lowest, highest] = [low, high].map(|level| score.text(level));
+    match low <= high {
+        true if lowest == highest => Some(format!("chance {lowest}")),
+        true => Some(format!("chance {lowest}–{highest}")),
+        false => None,
     }
 }
 

@@ -8,7 +8,7 @@ const MIN_PATH_EFFECT = 0.02;
 
 /** The effects of ablations on an input: losses by the name of a component or path. */
 let circuitEffects = { key: "", loss: 0, losses: new Map() };
-/** The paths found on an input, with the key of their effects; null for those of the analysis. */
+/** The paths found on an input, with the key of their effects; null before a search. */
 let foundPaths = null;
 /** The number of the last request, whose answer is shown. */
 let circuitRequest = 0;
@@ -22,7 +22,11 @@ const analysedComponents = () => (data.circuit?.components ?? []).map((found) =>
 const analysedPaths = () => (hasPaths ? data.circuit?.edges ?? [] : []).map((edge) => ({
   from: storedComponent(...edge.from, edge.from_cross), to: storedComponent(...edge.to, edge.to_cross), input: edge.input ?? null, ablated: edge.ablated,
 }));
-const shownPaths = () => (foundPaths?.key === circuitEffects.key ? foundPaths.paths : analysedPaths());
+/** Returns the paths found on the input, and those of the analysis. */
+function shownPaths() {
+  const found = foundPaths?.key === circuitEffects.key ? foundPaths.paths : [];
+  return [...found, ...analysedPaths().filter((path) => !found.some((other) => isSamePath(other, path)))];
+}
 
 /** Returns the mean loss of the input with changes, over the targets that count. */
 async function lossWith(tokens, source, changes) {
@@ -77,7 +81,8 @@ async function findPaths() {
   }
   button.ariaDisabled = "false";
   if (effects !== circuitEffects) return;
-  const note = `${found.length} of ${candidates.length} paths change the loss by at least ${100 * MIN_PATH_EFFECT} % of the change when all components are ablated.`;
+  const hasOthers = analysedPaths().some((path) => !found.some((other) => isSamePath(other, path)));
+  const note = `${found.length} of ${candidates.length} paths change the loss by at least ${100 * MIN_PATH_EFFECT} % of the change when all components are ablated.${hasOthers ? " Paths that the analysis found on the validation sequences stay on display." : ""}`;
   foundPaths = { key: effects.key, paths: found, note };
   drawCircuit();
 }
@@ -110,6 +115,7 @@ function drawCircuit() {
   drawCircuitInto(svg, components, paths, Math.max(svg.parentElement.clientWidth, 240));
   restoreRoving(svg, circuitElements, had);
   Object.assign(svg.dataset, { loss: Number.isNaN(circuitEffects.loss) ? "" : circuitEffects.loss, by: ablateBy });
+  for (const item of /** @type {NodeListOf<HTMLElement>} */ (at("path-legend").querySelectorAll("[data-input]"))) item.hidden = !paths.some(({ input: into }) => String(into) === item.dataset.input);
   readCircuit();
   drawCircuitTables(components, paths);
 }

@@ -27,14 +27,31 @@ const TERMS = {
   "mean-ablated": "With the output of a component replaced by its mean over sequences, which removes what the output says about this one.",
   "zero-ablated": "With the output of a component replaced by zero.",
   "determined targets": "The targets that the optimal predictor knows.",
+  accuracy: "The share of targets for which the most likely token is the true one.",
+  "best step": "The training step with the lowest validation loss.",
+  parameters: "The numbers of the model that training changes.",
+  step: "One update of the weights.",
+  "tokens per second": "The number of targets trained on per second.",
+  seed: "The number from which all random choices of the run follow.",
+  composition: "How strongly a head reads the output of an earlier head, by the weights alone.",
   nats: "The unit of the loss, with the natural logarithm: 1 nat is 1.443 bits.",
+};
+
+/** The definitions of names in the summary that mean something else in sentences. */
+const SUMMARY_TERMS = {
+  "summary ended": "The reason for which training ended.",
+  "summary tokens": "The number of targets trained on.",
+  "summary time": "The time of the training steps, without validations and checkpoints.",
+  "summary backend": "The library that computes with tensors.",
+  "summary device": "The processor or GPU that trained the model.",
 };
 
 /** The words of the summary that are defined, as patterns with their terms; longer ones first. */
 const SENTENCE_TERMS = [
   [/mean-ablat\w+/, "mean-ablated"], [/zero-ablat\w+/, "zero-ablated"], [/ablat\w+/, "ablation"], [/unigram baseline/, "unigram baseline"],
   [/uniform distribution/, "uniform distribution"], [/determined targets/, "determined targets"], [/gain/, "gain"], [/nats/, "nats"],
-  [/floor/, "floor"], [/(?:validation )?loss/, "loss"], [/components?/, "component"], [/paths?/, "path"],
+  [/floor/, "floor"], [/(?:validation )?loss/, "loss"], [/components?/, "component"], [/paths?/, "path"], [/[QKV]-composition/, "composition"],
+  [/accuracy/, "accuracy"], [/best step/, "best step"], [/parameters/, "parameters"], [/steps?/, "step"], [/tokens per second/, "tokens per second"], [/seed/, "seed"],
 ].map(([pattern, term]) => ({ pattern: new RegExp(`^${/** @type {RegExp} */ (pattern).source}$`, "i"), source: /** @type {RegExp} */ (pattern).source, term }));
 const ALL_SENTENCE_TERMS = new RegExp(`\\b(${SENTENCE_TERMS.map(({ source }) => source).join("|")})\\b`, "i");
 
@@ -60,7 +77,7 @@ function startTerms() {
   const show = (term) => {
     hide();
     shownTerm = term;
-    box.replaceChildren(TERMS[term.dataset.term]);
+    box.replaceChildren(TERMS[term.dataset.term] ?? SUMMARY_TERMS[term.dataset.term]);
     term.setAttribute("aria-describedby", "definition");
     box.hidden = false;
     const { left, bottom } = term.getBoundingClientRect();

@@ -97,6 +97,7 @@ function inputRemark() {
     const limit = Math.max(context ?? 0, MAX_TOKENS);
     if (time > limit) return refused(`this page reads at most ${limit} tokens, but the ${what} has ${time}; shorten the ${what}`);
   }
+  if (hasLostReturns) return { refused: false, text: "the text field replaced the carriage returns (␍) of the pasted text by line breaks (⏎)" };
   if (problem) return { refused: false, text: `${problem}; the model extrapolates to positions it was not trained on` };
   if (input.first > 0) return { refused: false, text: `the context of ${context} tokens is full; the last ${tokens.length} are read, the ${input.first} before them are dropped` };
   return { refused: false, text: "" };
@@ -224,7 +225,7 @@ function showAnswer(computed) {
     most_likely: probabilities.map((row, position) => largest(row, 5).map((id) => ({ id, token: name(id), probability: row[id], probabilityBefore: probability(probabilitiesBefore, position, id) }))),
   };
   data.maps[TYPED_SAMPLE] = data.maps[0].map(({ kind }) => ({ kind, start: 0, bin: 1, visible: kind === "decoder" ? answer.visible : null }));
-  for (const { kind, visible } of data.maps[TYPED_SAMPLE]) unpacked.set(`${TYPED_SAMPLE} ${kind}`, answerMaps(kind, visible, answer, reference));
+  for (const { kind } of data.maps[TYPED_SAMPLE]) unpacked.set(`${TYPED_SAMPLE} ${kind}`, answerMaps(kind, TYPED_SAMPLE, answer, reference));
   for (const view of answerViews) view(shownAnswer);
 }
 
@@ -254,13 +255,13 @@ function surprisals(probabilities, tokens) {
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(values.length, 1);
 
 /**
- * Returns the maps of an answer in the format of the page's own sequences; `weightBefore` returns a weight before the
- * changes.
+ * Returns the maps of the answer to a sample in the format of the page's own sequences; `weightBefore` returns a weight
+ * before the changes.
  */
-function answerMaps(kind, visible, answer, reference) {
-  const [queries, keys] = KINDS[kind].sides.map((side) => axisCells(data.readings[TYPED_SAMPLE][side], 1));
+function answerMaps(kind, sample, answer, reference) {
+  const [queries, keys] = KINDS[kind].sides.map((side) => axisCells(data.readings[sample][side], 1));
   const weights = answer.weights[kind];
-  const keyRange = keyRanges(visible, keys.length);
+  const keyRange = keyRanges(kind === "decoder" ? answer.visible : null, keys.length);
   const isVisible = (query, key) => query < queries.length && key >= keyRange(query)[0] && key < Math.min(keys.length, keyRange(query)[1]);
   const weight = (layer, head, query, key) => (isVisible(query, key) ? weights[layer][head][query * keys.length + key] : null);
   const byte = (layer, head, query, key) => byteOf(weight(layer, head, query, key));
@@ -269,6 +270,22 @@ function answerMaps(kind, visible, answer, reference) {
   const weightBefore = before && before[0]?.[0]?.length === queries.length * keys.length
     ? (layer, head, query, key) => (isVisible(query, key) ? before[layer][head][query * keys.length + key] : null) : null;
   return { queries, keys, bin: 1, keyRange, byte, weight, weightBefore, top: null, headTops: new Map() };
+}
+
+/** The maximum number of tokens of a sequence of the page whose maps are computed again. */
+const MAX_COMPUTED_TOKENS = 256;
+/** The sequences of the page whose maps were computed. */
+const computedSamples = new Set();
+
+/** Replaces the stored maps of the sequence on display, which are rounded, by those that the model computes. */
+async function computeMaps() {
+  const sample = state.sample;
+  const ids = sample === TYPED_SAMPLE || computedSamples.has(sample) ? null : shownIds();
+  if (!ids || ids.tokens.length > MAX_COMPUTED_TOKENS) return;
+  computedSamples.add(sample);
+  const answer = await live.forward(ids.tokens, { source: ids.source });
+  for (const { kind, bin } of data.maps[sample]) if (bin === 1) unpacked.set(`${sample} ${kind}`, answerMaps(kind, sample, answer, null));
+  if (state.sample === sample) draw(["sample"]);
 }
 
 /** Shows the typed sequence in all panels, and applies `changes` to the state. */

@@ -31,7 +31,10 @@ async function startLive() {
     drawIntervene();
     markChanged();
     markChip();
+    glow();
   });
+  views.push([["sample"], computeMaps]);
+  await computeMaps();
   if (await restoreAddress()) return;
   const first = data.starts[0];
   const tokens = first?.tokens ?? [0];

@@ -30,100 +30,185 @@ function tourHead() {
 /** Returns the change that ablates a head. */
 const ablation = ({ layer, head }) => ({ ablated: [{ kind: "decoder", layer, head, by: DEFAULT_ABLATION }] });
 
-/** Finds the position in a sequence where a head raises the probability of the true next token most. */
-async function findExample(component, { tokens, source = null }) {
-  const isInduction = component.kinds.includes("induction");
+/** Reads a sequence with and without a head, which the tour explains. */
+async function readTourSequence(component, { tokens, source = null }) {
   const interventions = { heads: [], frozen: [], ...ablation(component) };
   const [plain, ablated] = [await live.forward(tokens, { source }), await live.forward(tokens, { source, interventions })];
   const rows = [plain, ablated].map((answer) => probabilitiesOf(answer, tokens.length));
-  const map = plain.weights.decoder[component.layer][component.head];
-  const weightsOf = (query) => Array.from(map.subarray(query * tokens.length, query * tokens.length + query + 1));
+  const weightAt = ({ layer, head }, query, key) => plain.weights.decoder[layer][head][query * tokens.length + key];
+  const strongestAt = (query) => largest(Array.from({ length: query + 1 }, (_, key) => weightAt(component, query, key)), 1)[0];
+  const [loss, ablatedLoss] = rows.map((row) => mean(surprisals(row, tokens)));
+  return { component, tokens, source, rows, weightAt, strongestAt, loss, ablatedLoss };
+}
+
+/** Returns true if the token before `key` occurs again at `query`, so that an induction head attends to the key. */
+const isRepeat = ({ tokens }, query, key) => key > 0 && key <= query && tokens[key - 1] === tokens[query];
+
+/** Finds the position in a sequence where the head raises the probability of the true next token most. */
+function bestExample(read) {
+  const { component, tokens, rows: [row, ablatedRow], strongestAt } = read;
   let best = null;
   for (let query = 1; query + 1 < tokens.length; query++) {
-    const weights = weightsOf(query);
-    const key = largest(weights, 1)[0];
-    // The token that an induction head attends to follows an earlier occurrence of the query token.
-    if (isInduction && !(key > 0 && tokens[key - 1] === tokens[query] && tokens[key] === tokens[query + 1])) continue;
-    const [probability, ablatedProbability] = rows.map((row) => row[query][tokens[query + 1]]);
-    const gain = probability - ablatedProbability;
-    if (!best || gain > best.gain) best = { query, key, probability, ablatedProbability, gain, weight: weights[key], target: tokens[query + 1] };
+    const key = strongestAt(query);
+    if (component.kinds.includes("induction") && !(isRepeat(read, query, key) && tokens[key] === tokens[query + 1])) continue;
+    const gain = row[query][tokens[query + 1]] - ablatedRow[query][tokens[query + 1]];
+    if (!best || gain > best.gain) best = { query, key, gain };
   }
-  if (!best) return null;
-  // The prediction after the token that the head attends to is replaced.
-  const replacement = tokens.find((id) => id !== tokens[best.key] && id !== tokens[best.query]) ?? (tokens[best.key] + 1) % live.config.vocab;
-  const replaced = probabilitiesOf(await live.forward(tokens.with(best.key, replacement), { source }), tokens.length)[best.query];
-  const [predicted] = largest(replaced, 1);
-  const [loss, ablatedLoss] = rows.map((row) => mean(surprisals(row, tokens)));
-  const { scores } = await live.trace(tokens, { source, interventions: null }, { kind: "decoder", layer: component.layer, head: component.head, query: best.query, key: best.key });
-  const [, second] = largest(scores.slice(0, best.query + 1), 2);
-  const weightAt = ({ layer, head }, row, column) => plain.weights.decoder[layer][head][row * tokens.length + column];
-  return { ...best, weightAt, lead: scores[best.key] - scores[second], replacement, predicted, predictedProbability: replaced[predicted], loss, ablatedLoss };
+  return best;
 }
 
-/** Returns the steps of the tour, each with the input to set first, the view to show, and the text. */
-function tourSteps(component, sequence, example) {
-  const { tokens, source = null } = sequence;
-  const { query, key } = example;
-  const tokenAt = (position) => tokenElement(live.tokenizer.token(tokens[position]));
-  const name = layerHead(component.layer, component.head);
-  const plain = { tokens, source, first: 0, before: null, ...NO_CHANGES };
-  const isInduction = component.kinds.includes("induction");
-  const view = { kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false };
-  const edge = data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === component.layer && to[1] === component.head && !from_cross && !to_cross);
-  const earlier = edge && data.circuit.components.find(({ layer, head, cross }) => layer === edge.from[0] && head === edge.from[1] && !cross);
-  // An induction head finds a key by the token before it, which an earlier head has written there.
-  const isByKey = isInduction && edge?.input === "key";
-  const before = isByKey ? { query: key, key: key - 1, position: key } : {};
-  const beforeInWords = isByKey
-    ? [" In the marked cell, ", tokenAt(key), ` at position ${key} attends to `, tokenAt(key - 1), ` before it with a weight of ${fixed(example.weightAt({ layer: edge.from[0], head: edge.from[1] }, key, key - 1), 2)}: its key can match a query that repeats this token.`] : [];
-  const other = data.circuit.components.find((other) => other !== component && !other.cross);
-  const nats = (value) => fixed(value, 2);
-  const effect = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${nats(data.circuit.loss)} to ${nats(loss)} nats`;
-  const replacement = tokenElement(live.tokenizer.token(example.replacement));
-  // If the query attends to its own position, the query token itself is replaced.
-  const queryToken = key === query ? replacement.cloneNode(true) : tokenAt(query);
+/** Returns an element that shows the token at a position of the tour's sequence. */
+const tourToken = (position) => tokenElement(live.tokenizer.token(tour.tokens[position]));
+/** Returns the token that the tour follows after a position: the next one, or after the last one the prediction. */
+const tourTarget = (query) => tour.tokens[query + 1] ?? largest(tour.rows[0][query], 1)[0];
+const isTourHead = () => state.layer === tour.component.layer && state.head === tour.component.head;
+const lossInWords = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"} the loss from ${fixed(data.circuit.loss, 2)} to ${fixed(loss, 2)} nats`;
+
+/** The connection into the tour's head that matters most, with the head that it comes from; undefined if there is none. */
+const tourEdge = ({ layer, head }) => data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === layer && to[1] === head && !from_cross && !to_cross);
+
+/** Describes the prediction at the chosen position. */
+function predictionText() {
+  const { query, key } = tour.chosen;
+  const probability = (id) => fixed(tour.rows[0][query][id], 2);
+  const here = [tourToken(query), ` at position ${query} `];
+  if (tour.component.kinds.includes("induction") && isRepeat(tour, query, key)) {
+    return [...here, `repeats position ${key - 1}, which was followed by `, tourToken(key), `. The model gives this token a probability of ${probability(tour.tokens[key])} to follow again.`];
+  }
+  if (query + 1 === tour.tokens.length) {
+    const target = tourTarget(query);
+    return [...here, "is the last token. After it, the model predicts ", tokenElement(live.tokenizer.token(target)), ` with probability ${probability(target)}; the next steps show why.`];
+  }
+  return [...here, "is followed by ", tourToken(query + 1), `. The model gives this token a probability of ${probability(tour.tokens[query + 1])}; the next steps show why.`];
+}
+
+/** Describes the weight of the chosen cell, and compares its score with the highest of the other keys. */
+async function weightText() {
+  const { component, tokens, source, chosen: { query, key } } = tour;
+  const { scores } = await live.trace(tokens, { source, interventions: null }, { kind: "decoder", layer: component.layer, head: component.head, query, key });
+  const seen = scores.slice(0, query + 1);
+  const other = largest(seen, 2).find((index) => index !== key);
+  const lead = other === undefined ? 0 : seen[key] - seen[other];
+  const compared = other === undefined || !Number.isFinite(seen[other]) ? "It is the only key that the query can see."
+    : `The score of this key is ${fixed(Math.abs(lead), 2)} ${lead < 0 ? "below" : "above"} that of position ${other}, the ${lead < 0 ? "highest" : "next"} one, so its weight is ${factor(Math.exp(Math.abs(lead)))} times as ${lead < 0 ? "small" : "large"}.`;
   const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
-  return [
-    { input: plain, show: view, text: isInduction
-      ? [tokenAt(query), ` at position ${query} repeats position ${key - 1}, which was followed by `, tokenAt(key), `. The model predicts that this token follows again, with probability ${fixed(example.probability, 2)}.`]
-      : [tokenAt(query), ` at position ${query} is followed by `, tokenAt(query + 1), `. The model predicts this token with probability ${fixed(example.probability, 2)}; the next steps show why.`] },
-    { input: plain, show: view, text: [`The map shows where ${name} attends. ${kind} In the marked cell, `, tokenAt(query), ` at position ${query} attends to `, tokenAt(key), ` at position ${key} with a weight of ${fixed(example.weight, 2)}. The score of this key is ${nats(example.lead)} above the next one, so its weight is ${factor(Math.exp(example.lead))} times as large. Click the cell to see how the weight came about.`] },
-    { input: { ...plain, ...ablation(component) }, show: { ...view }, text: [`Now ${name} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenAt(query + 1), ` after position ${query} changes from ${fixed(example.probability, 3)} to ${fixed(example.ablatedProbability, 3)}, and the loss on this input from ${nats(example.loss)} to ${nats(example.ablatedLoss)} nats. On the validation sequences, mean-ablating this head ${effect(component.ablated)}.`] },
-    edge
-      ? { input: plain, show: { ...view, layer: edge.from[0], head: edge.from[1], ...before }, text: [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(...edge.from)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${effect(edge.ablated)}.`, ...beforeInWords] }
-      : { input: plain, show: view, text: [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${effect(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."] },
-    { input: { ...plain, tokens: tokens.with(key, example.replacement), before: tokens }, show: view, text: ["Your turn. ", tokenAt(key), ` at position ${key}, to which the head attended, is replaced by `, replacement, ". After ", queryToken, ` at position ${query}, the model ${example.predicted === example.target ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(example.predicted)), ` with probability ${fixed(example.predictedProbability, 2)}. Replace another token, ablate other heads, or try another sequence.`] },
-  ];
+  return [`The map shows where ${layerHead(component.layer, component.head)} attends. ${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
+    ` at position ${key} with a weight of ${fixed(tour.weightAt(component, query, key), 2)}. ${compared} Click the cell to see how the weight came about.`];
 }
 
+function ablationText() {
+  const { component, rows, loss, ablatedLoss, chosen: { query } } = tour;
+  const target = tourTarget(query);
+  const [probability, ablated] = rows.map((row) => fixed(row[query][target], 3));
+  return [`Now ${layerHead(component.layer, component.head)} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
+    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, mean-ablating this head ${lossInWords(component.ablated)}.`];
+}
+
+/** Describes the head that the tour's head reads, and the marked cell in its map. */
+function connectionText() {
+  const { component } = tour;
+  const edge = tourEdge(component);
+  if (!edge) {
+    const other = data.circuit.components.find((other) => other !== component && !other.cross);
+    return [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${lossInWords(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."];
+  }
+  const [layer, head] = edge.from;
+  const earlier = data.circuit.components.find((other) => other.layer === layer && other.head === head && !other.cross);
+  const text = [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(layer, head)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${lossInWords(edge.ablated)}.`];
+  if (state.layer !== layer || state.head !== head || state.kind !== "decoder") return text;
+  const { query, key } = state.selected;
+  text.push(" In the marked cell, ", tourToken(query), ` at position ${query} attends to `, tourToken(key), ` at position ${key} with a weight of ${fixed(tour.weightAt({ layer, head }, query, key), 2)}`);
+  // An induction head finds a key by the token before it, which an earlier head has written there.
+  const isWritten = component.kinds.includes("induction") && edge.input === "key" && key === query - 1;
+  return [...text, isWritten ? ": its key can match a query that repeats this token." : "."];
+}
+
+function replacementText() {
+  const { chosen: { query, key }, replacement } = tour;
+  const position = state.position;
+  const [before, after] = [tour.rows[0], shownAnswer.probabilities].map((rows) => largest(rows[position], 1)[0]);
+  return ["Your turn. ", tourToken(key), ` at position ${key}, to which the head attended from position ${query}, is replaced by `, tokenElement(live.tokenizer.token(replacement)),
+    ". After ", position === key ? tokenElement(live.tokenizer.token(replacement)) : tourToken(position), ` at position ${position}, the model ${after === before ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(after)),
+    ` with probability ${fixed(shownAnswer.probabilities[position][after], 2)}. Replace another token, ablate other heads, or try another sequence.`];
+}
+
+/** The steps of the tour: the changes of the input, the view to show, and the text on the selection. */
+const TOUR_STEPS = [
+  { input: () => ({}), show: () => ({}), text: predictionText },
+  { input: () => ({}), show: () => ({}), text: weightText },
+  { input: () => ablation(tour.component), show: () => ({}), text: ablationText },
+  { input: () => ({}), show: showConnection, text: connectionText },
+  { input: () => ({ tokens: tour.tokens.with(tour.chosen.key, tour.replacement), before: tour.tokens }), show: () => ({}), text: replacementText },
+];
+/** The steps in which a selection moves the tour to another position. */
+const CHOOSING_STEPS = 3;
+
+/** Returns the view of the head whose output the tour's head reads; for the keys of an induction head, at the key. */
+function showConnection() {
+  const edge = tourEdge(tour.component);
+  if (!edge) return {};
+  const { key } = tour.chosen;
+  const isByKey = tour.component.kinds.includes("induction") && edge.input === "key" && key > 0;
+  return { layer: edge.from[0], head: edge.from[1], ...(isByKey ? { query: key, key: key - 1, position: key } : {}) };
+}
+
+/** The sequence that the tour explains, as read, with the chosen cell of its head; null before the tour. */
 let tour = null;
 let tourStep = 0;
+/** True while a step changes the input and the view. */
+let isTourMoving = false;
+/** The number of the last request for a text, whose answer is shown. */
+let tourRequest = 0;
+
+/** Shows the text of the current step on the selection. */
+async function readTour() {
+  if (at("tour").hidden || isTourMoving) return;
+  const request = ++tourRequest;
+  const tokens = TOUR_STEPS[tourStep].input().tokens ?? tour.tokens;
+  if (state.sample !== TYPED_SAMPLE || JSON.stringify(shownAnswer?.tokens) !== JSON.stringify(tokens)) {
+    return at("tour-text").replaceChildren("Another sequence is on display. Back and Next return to the sequence of the tour.");
+  }
+  if (tourStep < CHOOSING_STEPS) {
+    const query = state.position;
+    const isCell = isTourHead() && state.kind === "decoder" && state.selected.query === query && state.selected.key <= query;
+    tour.chosen = { query, key: isCell ? state.selected.key : tour.strongestAt(query) };
+  }
+  const text = await TOUR_STEPS[tourStep].text();
+  if (request === tourRequest) at("tour-text").replaceChildren(...text);
+}
 
 async function showTourStep(step) {
   tourStep = step;
-  const { input: wanted, show, text } = tour[step];
-  at("tour-step").replaceChildren(`Step ${step + 1} of ${tour.length}`);
-  at("tour-text").replaceChildren(...text);
+  const { component, tokens, source, chosen: { query, key } } = tour;
+  // The token that replaces the key differs from it and from the query.
+  tour.replacement = tokens.find((id) => id !== tokens[key] && id !== tokens[query]) ?? (tokens[key] + 1) % live.config.vocab;
+  at("tour-step").replaceChildren(`Step ${step + 1} of ${TOUR_STEPS.length}`);
   at("tour-back").disabled = step === 0;
-  at("tour-next").replaceChildren(step + 1 === tour.length ? "End the tour" : "Next");
-  at("tour-end").hidden = step + 1 === tour.length;
+  at("tour-next").replaceChildren(step + 1 === TOUR_STEPS.length ? "End the tour" : "Next");
+  at("tour-end").hidden = step + 1 === TOUR_STEPS.length;
   at("tour").hidden = false;
-  await change(wanted);
-  showTyped(show);
+  isTourMoving = true;
+  await change({ tokens, source, first: 0, before: null, ...NO_CHANGES, ...TOUR_STEPS[step].input() });
+  showTyped({ kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false, ...TOUR_STEPS[step].show() });
+  isTourMoving = false;
+  await readTour();
+  at("tour").scrollTop = 0;
   const isMotionReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  at("input-area").scrollIntoView({ block: "start", behavior: isMotionReduced ? "auto" : "smooth" });
+  // On a narrow screen, the map and its text take all of the window.
+  at(matchMedia("(max-width: 760px)").matches && step > 0 ? "stage" : "input-area").scrollIntoView({ block: "start", behavior: isMotionReduced ? "auto" : "smooth" });
 }
 
 async function beginTour(component) {
-  let found = null;
+  let best = null;
   // Search the first sequences for one in which the head has a large effect.
   for (const sequence of data.starts.slice(0, 20)) {
-    const example = await findExample(component, sequence);
-    if (example && (!found || example.gain > found.example.gain)) found = { sequence, example };
-    if (found && found.example.gain > 0.5) break;
+    const read = await readTourSequence(component, sequence);
+    const chosen = bestExample(read);
+    if (chosen && (!best || chosen.gain > best.chosen.gain)) best = { ...read, chosen };
+    if (best && best.chosen.gain > 0.5) break;
   }
-  if (!found) return showNote("the tour found no example for its head in the sequences of this page");
-  tour = tourSteps(component, found.sequence, found.example);
+  if (!best) return showNote("the tour found no example for its head in the sequences of this page");
+  tour = best;
   await showTourStep(0);
   at("tour").focus();
 }
@@ -139,7 +224,7 @@ function startTour() {
   if (!component) return;
   at("tour-begin").addEventListener("click", () => beginTour(component));
   at("tour-back").addEventListener("click", () => showTourStep(Math.max(tourStep - 1, 0)));
-  at("tour-next").addEventListener("click", () => (tourStep + 1 < tour.length ? showTourStep(tourStep + 1) : endTour()));
+  at("tour-next").addEventListener("click", () => (tourStep + 1 < TOUR_STEPS.length ? showTourStep(tourStep + 1) : endTour()));
   at("tour-end").addEventListener("click", endTour);
   at("tour").addEventListener("keydown", (event) => event.key === "Escape" && endTour());
 }

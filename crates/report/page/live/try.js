@@ -28,6 +28,16 @@ function fieldText(id) {
   return !holdsIds() && hasWindowsBreaks ? text.replaceAll("\n", "\r\n") : text;
 }
 
+/** True if the last text that was pasted lost its carriage returns, which the field replaces by line breaks. */
+let hasLostReturns = false;
+
+/** Finds out whether a pasted text loses carriage returns that the model would read. */
+function checkPasted(event) {
+  const readsReturns = ["characters", "pairs"].includes(live.tokenizer.kind) && !holdsIds();
+  const text = event.clipboardData?.getData("text") ?? "";
+  hasLostReturns = readsReturns && (hasWindowsBreaks ? /\r(?!\n)/ : /\r/).test(text);
+}
+
 /** True if most line breaks in the validation sequences are `\r\n`. */
 let hasWindowsBreaks = false;
 
@@ -197,7 +207,13 @@ function startTry() {
     drawChips({ typing: false });
     compute();
   });
-  for (const id of ["input-text", "input-source"]) at(id).addEventListener("input", readFields);
+  for (const id of ["input-text", "input-source"]) {
+    at(id).addEventListener("paste", checkPasted);
+    at(id).addEventListener("input", (event) => {
+      hasLostReturns &&= event.inputType === "insertFromPaste";
+      readFields();
+    });
+  }
   makeSelectable(at("chips"), () => state.position + input.first, chooseToken);
   at("replace").addEventListener("submit", replaceByField);
   at("replacement").addEventListener("input", () => at("replacement").setCustomValidity(""));

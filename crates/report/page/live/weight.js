@@ -52,20 +52,30 @@ async function showWeight() {
   for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
 }
 
+/** The number of columns of a table of vectors; longer vectors continue in further rows. */
+const VECTOR_COLUMNS = 16;
+
 /**
  * Creates a table of vectors, one per row. The background of a number shows its sign and its size, relative to the
  * largest number of the table, or of the row if the row `isApart`.
  */
 function vectorTable(label, rows) {
-  const top = (some) => Math.max(...some.flatMap(({ values }) => values.map(Math.abs)), 1e-9);
+  const top = (some) => some.reduce((most, { values }) => values.reduce((most, value) => Math.max(most, Math.abs(value)), most), 1e-9);
   const shared = top(rows.filter(({ isApart }) => !isApart));
-  const body = rows.map(({ name, values, isApart }) => element("tr", {}, element("th", { scope: "row" }, name), ...values.map((value) => {
+  const scaled = rows.map((row) => ({ ...row, most: row.isApart ? top([row]) : shared }));
+  const cell = (value, most) => {
     const cell = element("td", { class: value < 0 ? "negative" : "positive" }, fixed(value, 2));
-    cell.style.setProperty("--share", `${(Math.min(Math.abs(value) / (isApart ? top([{ values }]) : shared), 1) * 40).toFixed(1)}%`);
+    cell.style.setProperty("--share", `${(Math.min(Math.abs(value) / most, 1) * 40).toFixed(1)}%`);
     return cell;
-  })));
-  const head = element("tr", {}, element("th", { scope: "col" }, "index"), ...rows[0].values.map((_, k) => element("th", { scope: "col" }, String(k))));
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", { class: "vectors" }, element("thead", {}, head), element("tbody", {}, ...body)));
+  };
+  const width = rows[0].values.length;
+  const bands = Array.from({ length: Math.ceil(width / VECTOR_COLUMNS) }, (_, band) => {
+    const [start, end] = [band * VECTOR_COLUMNS, Math.min((band + 1) * VECTOR_COLUMNS, width)];
+    const indices = Array.from({ length: end - start }, (_, k) => element("th", { scope: "col" }, String(start + k)));
+    return element("tbody", {}, element("tr", {}, element("th", { scope: "col" }, "index"), ...indices),
+      ...scaled.map(({ name, values, most }) => element("tr", {}, element("th", { scope: "row" }, name), ...values.slice(start, end).map((value) => cell(value, most)))));
+  });
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", { class: "vectors" }, ...bands));
 }
 
 const norm = (vector) => Math.hypot(...vector);
@@ -213,7 +223,9 @@ function outputSteps({ weight, value, context, gate, output, stream, strength, w
   const steps = [{
     step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
     formula: `z = Σ weight × v;  this key: ${shareText(weight)} × v`,
-    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added }, { name: "sum z", values: context.map((number, k) => (strength === 0 || gate?.[k] === 0 ? number : number / strength / (gate?.[k] ?? 1))) }])],
+    // The sum is unknown if it is multiplied by zero.
+    parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added },
+      ...(strength === 0 ? [] : [{ name: "sum z", values: context.map((number, k) => (gate?.[k] === 0 ? number : number / strength / (gate?.[k] ?? 1))) }])])],
   }];
   if (strength !== 1) {
     steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is zero-ablated here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });

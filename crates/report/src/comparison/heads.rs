@@ -5,7 +5,7 @@ use crate::draw::color::{MUTED, color};
 use crate::draw::{
     Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, draw_color_bar, stride_of,
 };
-use crate::head_scores::range;
+use crate::head_scores::{chance_in_words, range};
 use crate::numbers::counted;
 use crate::scores::ScoreKind;
 
@@ -56,7 +56,10 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
     for (number, &score) in scores.iter().enumerate() {
         let top = HEADING + panel * number as f64;
         let area = Rect { left, top: top + ABOVE_MAP, width: width * columns.len() as f64, height: rows };
-        picture.panel_name(score.name, score.meaning, (MARGIN, top + 8.0), WIDTH - 2.0 * MARGIN);
+        let chance = chance_in_words(score, runs.iter().flat_map(|run| &run.chance));
+        let note =
+            format!("{}{}", score.meaning, chance.map_or_else(String::new, |chance| format!("; {chance}")));
+        picture.panel_name(score.name, &note, (MARGIN, top + 8.0), WIDTH - 2.0 * MARGIN);
         let values: Vec<Option<f64>> = runs
             .iter()
             .flat_map(|run| columns.iter().map(|&(layer, head)| run.heads.get(layer)?.get(head)?.get(score)))

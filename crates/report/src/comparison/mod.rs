@@ -49,6 +49,8 @@ pub struct ComparedRun {
     pub curve: Vec<Validation>,
     /// The scores of the heads, `[layer][head]`; empty if they were not measured.
     pub heads: Vec<Vec<HeadScores>>,
+    /// The scores, by layer, of a head that attends to all visible keys equally; empty if unknown.
+    pub chance: Vec<HeadScores>,
 }
 
 /// A validation during a run.

@@ -121,6 +121,11 @@ impl Axis {
         self.ticks_upward(height).iter().map(|(_, label)| style.width(label)).fold(0.0, f64::max)
     }
 
+    /// Returns the sign of the label at the end of a clipped axis.
+    fn sign(&self, tick: f64) -> &'static str {
+        if self.is_clipped && tick > self.range.end * 0.999 { "≥" } else { "" }
+    }
+
     /// Returns the width of the labels and title next to a chart of the given height.
     pub fn width(&self, height: f64) -> f64 {
         (self.widest_label(height) + 2.0 * GAP + TITLE_SIZE).max(MIN_WIDTH)
@@ -133,7 +138,7 @@ impl Axis {
             let y = area.bottom() - self.at(tick) * area.height;
             picture.line(&[(area.left, y), (area.right(), y)], GRID, 0.75);
             if self.is_labelled {
-                picture.text(&label, (area.left - GAP, y), &style);
+                picture.text(&format!("{}{label}", self.sign(tick)), (area.left - GAP, y), &style);
             }
         }
         if self.is_labelled {
@@ -150,10 +155,9 @@ impl Axis {
         let mut widest = 0f64;
         for (tick, label) in self.ticks_of_bar(area.height) {
             let y = area.bottom() - self.at(tick) * area.height;
-            let sign = if self.is_clipped && tick > self.range.end * 0.999 { "≥" } else { "" };
             picture.line(&[(right, y), (right + 4.0, y)], color, 1.0);
-            picture.text(&format!("{sign}{label}"), (right + GAP, y), &style);
             // The ≥ sign fits into the space before the title.
+            picture.text(&format!("{}{label}", self.sign(tick)), (right + GAP, y), &style);
             widest = widest.max(style.width(&label));
         }
         let style = Text::new(TITLE_SIZE).color(self.color.unwrap_or(INK)).centered().upward();

@@ -1,6 +1,6 @@
 //! Golden tests of the pictures of all heads.
 
-use super::{Pixels, drawn, identity, loss, reading, vector};
+use super::{Pixels, drawn, identity, loss, maps, reading, vector};
 use crate::draw::{Picture, PictureFormat, Style, WeightColors, color};
 use crate::scores::{HeadScores, ScoreKind, ScoredStep};
 use crate::{formation, head_scores, heads};
@@ -77,9 +77,18 @@ fn every_head_grid_fits_its_picture() {
         assert_eq!(vector(&panels).matches("chance 0.25").count(), 1);
         assert!(drawn(&panels).count(color::INK) > 100);
         let steps = [1, 100, 200, 300, 500].map(|step| ScoredStep { step, heads: scores.clone() });
-        assert!(
-            drawn(&formation::picture(&loss(Some(0.5)), &KINDS, &steps).unwrap()).count(color::INK) > 100
-        );
+        let formed = formation::picture(&loss(Some(0.5)), (&KINDS, &chance), &steps).unwrap();
+        assert_eq!(vector(&formed).matches("chance 0.25").count(), 1);
+        assert!(drawn(&formed).count(color::INK) > 100);
+    }
+}
+
+#[test]
+fn clipped_curves_are_reported() {
+    for (weights, is_clipped) in [(uniform(40), true), (identity(40), false)] {
+        let [_, curves] = maps(&reading(40, vec![vec![weights]]));
+        let text = vector(&curves);
+        assert_eq!([text.contains("are clipped"), text.contains('\u{2265}')], [is_clipped; 2], "{text}");
     }
 }
 
@@ -155,7 +164,9 @@ fn head_formation_is_marked_at_its_step() {
             step: now,
             heads: scores(&[&[value(now, 0), value(now, 1)]], INDUCTION),
         });
-        drawn(&formation::picture(&loss(Some(0.5)), &[INDUCTION], &scored.collect::<Vec<_>>()).unwrap())
+        drawn(
+            &formation::picture(&loss(Some(0.5)), (&[INDUCTION], &[]), &scored.collect::<Vec<_>>()).unwrap(),
+        )
     };
     // The mark crosses the loss, where nothing else is drawn in the colour of a layer.
     let mark = |step: usize| {
@@ -176,8 +187,8 @@ fn unknown_scores_have_no_picture() {
     let nothing = scores(&[&[None, None]], INDUCTION);
     assert!(head_scores::picture("golden", "", &KINDS, (&nothing, &[])).is_none());
     let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });
-    assert!(formation::picture(&loss(None), &KINDS, &steps).is_none());
-    assert!(formation::picture(&loss(None), &KINDS, &[]).is_none());
+    assert!(formation::picture(&loss(None), (&KINDS, &[]), &steps).is_none());
+    assert!(formation::picture(&loss(None), (&KINDS, &[]), &[]).is_none());
 }
 
 #[test]
