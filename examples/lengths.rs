@@ -11,95 +11,23 @@
 //!
 //! All runs together take about half an hour on one core.
 
+mod experiments;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use burn::tensor::backend::AutodiffBackend;
-use causal_attention::backend::{self, Job, compute_as_run};
-use causal_attention::config::Config;
-use causal_attention::data::{self, Task};
-use causal_attention::evaluation::{AtLength, Protocol, at_length};
+use causal_attention::evaluation::{AtLength, Protocol};
 use causal_attention::numbers::counted;
 use causal_attention::position::PositionScheme;
 use causal_attention::reporting::save_all;
 use causal_attention::terminal::{say, warn};
-use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
-use causal_attention::weights::native;
 use causal_attention::{Error, Result};
 use causal_attention_report::Style;
 use causal_attention_report::lengths::{LengthPanel, picture};
 use clap::{Parser, ValueEnum};
+use experiments::{EXPERIMENTS, Experiment, Trained, config, read, trained, write};
 use serde::{Deserialize, Serialize};
-
-/// The settings shared by all runs.
-const EXPERIMENT: &str = r#"
-[data]
-train_samples = 32768
-valid_samples = 128
-
-[model]
-d_model = 64
-heads = 4
-layers = 2
-
-[training]
-batch_size = 32
-learning_rate = 3e-3
-warmup = 0.05
-max_gradient_norm = 1
-validate_every = 100000
-checkpoint_every = 100000
-
-[analysis]
-samples = 1
-sequences = 1
-snapshots = 0
-circuit = false
-"#;
-
-/// A task with its settings, its steps and its lengths, the first of which is the training length.
-struct Experiment {
-    task: Task,
-    settings: &'static [&'static str],
-    lengths: [usize; 5],
-    steps: usize,
-}
-
-const EXPERIMENTS: [Experiment; 5] = [
-    Experiment {
-        task: Task::Repeat,
-        settings: &["data.length=32", "data.period=[4,8]", "training.batch_size=16"],
-        lengths: [32, 64, 128, 256, 512],
-        steps: 2_000,
-    },
-    Experiment {
-        task: Task::CopyGap,
-        settings: &["data.length=64", "data.gap=12", "data.valid_samples=32", "training.batch_size=16"],
-        lengths: [64, 128, 256, 512, 1024],
-        steps: 800,
-    },
-    // The numbers have 3, 6, 12, 24 and 48 digits.
-    Experiment {
-        task: Task::Addition,
-        settings: &["data.digits=3"],
-        lengths: [11, 20, 38, 74, 146],
-        steps: 2_000,
-    },
-    // There are 4 pairs, one per key; longer sequences only have more queries.
-    Experiment {
-        task: Task::Recall,
-        settings: &["data.length=16", "data.vocab=8"],
-        lengths: [16, 32, 64, 128, 256],
-        steps: 1_200,
-    },
-    Experiment {
-        task: Task::Sort,
-        settings: &["data.length=16"],
-        lengths: [16, 32, 64, 128, 256],
-        steps: 800,
-    },
-];
 
 #[derive(Parser)]
 struct Args {
@@ -155,7 +83,7 @@ fn main() {
 fn run_experiments(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.out).map_err(|error| Error::io("create", &args.out, error))?;
     let table = args.out.join("lengths.csv");
-    let mut rows = read(&table)?;
+    let mut rows: Vec<Row> = read(&table)?;
     let is_chosen = |chosen: &[String], name: &str| chosen.is_empty() || chosen.iter().any(|it| it == name);
     for &seed in args.seeds.iter().filter(|_| args.mode == Action::Train) {
         for experiment in EXPERIMENTS.iter().filter(|it| is_chosen(&args.tasks, &it.task.to_string())) {
@@ -181,41 +109,15 @@ fn run_experiments(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn read(table: &Path) -> Result<Vec<Row>> {
-    if !table.exists() {
-        return Ok(Vec::new());
-    }
-    let damaged = |error: csv::Error| Error::file(table, error.to_string());
-    let mut reader = csv::Reader::from_path(table).map_err(damaged)?;
-    reader.deserialize().collect::<std::result::Result<_, _>>().map_err(damaged)
-}
-
-fn write(table: &Path, rows: &[Row]) -> Result<()> {
-    let failed = |error: csv::Error| Error::file(table, error.to_string());
-    let mut writer = csv::Writer::from_path(table).map_err(failed)?;
-    rows.iter().try_for_each(|row| writer.serialize(row)).map_err(failed)?;
-    writer.flush().map_err(|error| Error::io("write", table, error))
-}
-
 /// Trains one model, and evaluates it at every length it can read.
 fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row>> {
-    let Experiment { task, settings, lengths, steps } = experiment;
-    let mut overrides: Vec<String> = settings.iter().map(ToString::to_string).collect();
-    overrides.extend([
-        format!("data.task={task}"),
-        format!("training.steps={steps}"),
-        format!("model.position={position}"),
-        format!("run.seed={seed}"),
-    ]);
-    let config = Config::parse(EXPERIMENT, Path::new("lengths.rs"), &overrides)?;
-    let temporary = tempfile::tempdir().map_err(|error| Error::io("create", std::env::temp_dir(), error))?;
-    let device = backend::choose(None, None)?;
-    let control = Control::unwatched(device.clone());
-    let target = RunPath::Folder(temporary.path().join("run"));
-    let Outcome { folder, summary, .. } = launch(&config, Mode::New(target), &control)?;
-    let found = backend::run(&device, Evaluate { config: &config, folder: &folder, lengths, on: &device })?;
-    let gap = found.first().and_then(|at| at.gap).unwrap_or(f64::NAN);
-    warn(&format!("{task} {position} seed {seed}: {:.0} s, {gap:.4} above the floor", summary.work.seconds));
+    let Experiment { task, lengths, .. } = experiment;
+    let mut overrides = experiment.overrides();
+    overrides.extend([format!("model.position={position}"), format!("run.seed={seed}")]);
+    let Trained { outcome, at, .. } = trained(&config(&overrides)?, lengths)?;
+    let gap = at.first().and_then(|at| at.gap).unwrap_or(f64::NAN);
+    let seconds = outcome.summary.work.seconds;
+    warn(&format!("{task} {position} seed {seed}: {seconds:.0} s, {gap:.4} above the floor"));
     let row = |at: AtLength| Row {
         task: task.to_string(),
         position: position.to_string(),
@@ -231,40 +133,7 @@ fn measure(experiment: &Experiment, position: &str, seed: u64) -> Result<Vec<Row
         determined_accuracy: at.determined_accuracy,
         tokens: at.tokens,
     };
-    Ok(found.into_iter().map(row).collect())
-}
-
-struct Evaluate<'a> {
-    config: &'a Config,
-    folder: &'a RunFolder,
-    lengths: &'a [usize],
-    on: &'a backend::Device,
-}
-
-impl Job for Evaluate<'_> {
-    type Output = Vec<AtLength>;
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Vec<AtLength>> {
-        let Self { config, folder, lengths, on } = self;
-        let (model, description) = native::load_model::<B::InnerBackend>(&folder.weights()?, &device)?;
-        let dataset = data::load(&config.data, config.run.seed)?;
-        // The training sequences are not read here.
-        let validation_only = data::DataConfig { train_samples: 1, ..config.data.clone() };
-        let max_length = description
-            .model
-            .position
-            .max_positions(description.sizes.context, config.model.largest_position);
-        let max_tokens = config.training.batch_size * lengths[0];
-        let mut found = Vec::new();
-        for &length in lengths.iter().filter(|&&length| max_length.is_none_or(|max| length <= max)) {
-            let longer = data::load_at_length(&validation_only, config.run.seed, &dataset, length)?;
-            assert_eq!(longer.valid.time(), length, "the sequences have the requested length");
-            found.extend(compute_as_run::<B, _>(&config.training, on, &device, || {
-                Ok(at_length(&model, &longer.valid, &longer.floor_by_position, max_tokens, &device, |_| {}))
-            })?);
-        }
-        Ok(found)
-    }
+    Ok(at.into_iter().map(row).collect())
 }
 
 /// Returns the mean over seeds of the loss above the floor, by task, position and length.
