@@ -57,6 +57,9 @@ const VARIANTS: [(&str, &[&str]); 15] = [
     ("parallel", &["model.parallel=true"]),
 ];
 
+/// The settings of the head scores, which are measured on the best weights.
+const ANALYSIS: [&str; 2] = ["analysis.sequences=64", "training.validate_every=500"];
+
 /// The name of the text, and its settings.
 const TEXT: &str = "text";
 const TEXT_SETTINGS: [&str; 5] = [
@@ -167,7 +170,7 @@ fn measure(data: &Data, (variant, settings): (&str, &[&str]), seed: u64) -> Resu
     let plain =
         [&data.overrides[..], &["model.position=rotary".to_string(), format!("run.seed={seed}")]].concat();
     let own: Vec<String> =
-        settings.iter().map(ToString::to_string).chain(["analysis.sequences=64".to_string()]).collect();
+        settings.iter().map(ToString::to_string).chain(ANALYSIS.map(String::from)).collect();
     let overrides = [&plain[..], &own].concat();
     let width = equal_width(&config(&plain)?, &overrides)?;
     let config = config(&[&overrides[..], &[format!("model.d_inner={width}")]].concat())?;
