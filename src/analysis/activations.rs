@@ -43,12 +43,12 @@ impl RecordableSite {
     /// Returns the shape of the activation for a sequence of `time` tokens: `[time, width]`, or
     /// `[heads, query_time, width]`.
     pub fn shape(&self, time: usize, source_time: usize) -> Vec<usize> {
-        use AttentionPoint::{Key, Pattern, Scores, Value};
+        use AttentionPoint::{Key, Parts, Pattern, Scores, Value};
         let queries = if self.site.stack == Stack::Encoder { source_time } else { time };
         let (rows, columns) = match self.site.point {
             HookPoint::CrossAttention(Key | Value) => (source_time, self.width),
             HookPoint::CrossAttention(Scores | Pattern) => (queries, source_time),
-            HookPoint::SelfAttention(Scores | Pattern) => (queries, queries),
+            HookPoint::SelfAttention(Scores | Parts | Pattern) => (queries, queries),
             _ => (queries, self.width),
         };
         self.heads.into_iter().chain([rows, columns]).collect()

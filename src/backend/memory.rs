@@ -71,7 +71,11 @@ impl MemoryEstimate {
             keeps_pre_activation(precision, rows * time, [model.d_model, model.inner_width()])
         });
         let by_blocks = !device.is_cpu() && is_fused;
-        let attended = 2 * model.d_model + model.qkv_width() + model.heads * model.head_width();
+        // Differential heads have two queries and two contexts each, as wide as a head.
+        let (maps_per_head, heads_width) =
+            (1 + usize::from(model.differential), model.heads * model.head_width());
+        let differential = if model.differential { 4 * heads_width } else { 0 };
+        let attended = 2 * model.d_model + model.qkv_width() + heads_width + differential;
         let kept = match fused {
             true => attended + if keeps_inner { model.up_width() } else { 0 },
             false => {
@@ -79,9 +83,14 @@ impl MemoryEstimate {
                 // The mask of a sequence has one byte per pair of tokens.
                 let has_masks = !by_blocks && mask(config).differs_between_sequences();
                 let mask = if has_masks { time.div_ceil(BYTES_PER_NUMBER as usize) } else { 0 };
-                let repeated = if by_blocks { 3 * model.heads * model.head_width() } else { 0 };
+                let repeated = if by_blocks { 3 * maps_per_head * heads_width } else { 0 };
                 let inner = model.up_width() + model.inner_width();
-                attended + 2 * model.d_model + inner + repeated + maps * model.heads * time + mask
+                attended
+                    + 2 * model.d_model
+                    + inner
+                    + repeated
+                    + maps * maps_per_head * model.heads * time
+                    + mask
             }
         };
         // Measured: short-lived tensors add a quarter. GPUs allocate memory in pages, which doubles the total.

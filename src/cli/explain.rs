@@ -220,7 +220,9 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
 
 /// Returns true if a model of `config` can be explained.
 pub(super) fn is_explainable(config: &Config) -> bool {
-    config.model.architecture != Architecture::OneLayer && config.model.norm.is_sum()
+    config.model.architecture != Architecture::OneLayer
+        && !config.model.differential
+        && config.model.norm.is_sum()
 }
 
 /// Explains a run's best weights on sequences of its validation set.

@@ -218,8 +218,8 @@ pub fn check_cached(patch: &Patch, Description { model, .. }: &Description) -> R
 
 /// Checks that scores and attention weights, which have a column for each key, are taken from the same position.
 fn check_keys(site: HookSite, pairs: &[[usize; 2]]) -> Result<()> {
-    let has_keys =
-        matches!(site.point, HookPoint::SelfAttention(AttentionPoint::Scores | AttentionPoint::Pattern));
+    use AttentionPoint::{Parts, Pattern, Scores};
+    let has_keys = matches!(site.point, HookPoint::SelfAttention(Scores | Parts | Pattern));
     match pairs.iter().find(|[position, source]| has_keys && position != source) {
         None => Ok(()),
         Some([position, source]) => Err(Error::Input(format!(

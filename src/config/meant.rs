@@ -9,7 +9,7 @@ const MIN_SIMILARITY: f64 = 0.8;
 const MIN_SIMILARITY_ACROSS_SECTIONS: f64 = 0.92;
 
 /// The keys, with their names in other programs and papers.
-const SYNONYMS: [(&str, &[&str]); 49] = [
+const SYNONYMS: [(&str, &[&str]); 50] = [
     ("run.name", &["run_name", "experiment", "experiment_name", "exp_name"]),
     ("run.seed", &["random_seed", "rng_seed", "manual_seed"]),
     ("run.from", &["init_from", "pretrained", "checkpoint", "from_pretrained"]),
@@ -40,6 +40,7 @@ const SYNONYMS: [(&str, &[&str]); 49] = [
     ("model.rope_theta_local", &["rope_local_base_freq", "local_rope_theta"]),
     ("model.attention_softcap", &["attn_logit_softcapping", "attn_softcap", "logit_cap"]),
     ("model.attention_gate", &["gated_attention", "output_gate"]),
+    ("model.differential", &["diff_attention", "differential_attention", "diff_attn"]),
     ("model.parallel", &["use_parallel_residual", "parallel_block", "parallel_residual"]),
     ("model.layer_pattern", &["layer_types", "attention_types", "sliding_window_pattern"]),
     (

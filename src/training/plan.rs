@@ -64,7 +64,8 @@ impl Plan {
         // Sequences may be shorter than the context of the initial weights.
         let length = dataset.train.lengths().map_or(dataset.train.time(), |[_, longest]| longest);
         let time = length + dataset.train.source_time().unwrap_or(0);
-        let (layers, width) = (model.blocks(), model.heads * model.head_width());
+        let (layers, width) =
+            (model.blocks(), model.heads * model.head_width() * (1 + usize::from(model.differential)));
         let positions = (rows(training, &dataset) * time) as f64;
         // Kaplan et al. (2020), section 2.1: six operations per parameter and token, plus the operations of attention.
         let operations_per_token = 6.0 * parameters as f64 + 12.0 * (layers * width * time) as f64;

@@ -61,17 +61,18 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
 /// Returns decoder configs with the sizes of `base` that cover every pair of values of the keys of attention variants and
 /// of their blocks. All have rotary positions.
 pub fn variants_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
-    // Any two columns of a Plackett-Burman design of 12 rows have all four pairs of values (Biometrika 33, 1946).
-    const ROW: [bool; 11] = [true, true, false, true, true, true, false, false, false, true, false];
+    // Any two of these columns of a two-level design of 16 rows have all four pairs of values: the parities of different
+    // sets of bits of the row (Box and Hunter, Technometrics 3, 1961).
+    const BITS: [usize; 12] = [3, 10, 13, 5, 6, 7, 8, 14, 2, 1, 12, 11];
     let variant = |i: usize| {
-        let has = |key: usize| i < 11 && ROW[(key + i) % 11];
+        let has = |key: usize| (i & BITS[key]).count_ones() % 2 == 1;
         ModelConfig {
             position: PositionScheme::Rotary,
             attention_scale: has(0).then_some(0.4),
             attention_softcap: has(1).then_some(3.0),
-            sinks: if has(2) { [Sinks::OffByOne, Sinks::Learned][i % 2] } else { Sinks::None },
+            sinks: if has(2) { [Sinks::OffByOne, Sinks::Learned][i / 4 % 2] } else { Sinks::None },
             attention_gate: match has(3) {
-                true => [AttentionGate::Head, AttentionGate::Elementwise][i / 2 % 2],
+                true => [AttentionGate::Head, AttentionGate::Elementwise][i / 3 % 2],
                 false => AttentionGate::None,
             },
             qk_norm: has(4),
@@ -90,11 +91,14 @@ pub fn variants_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
             window: has(10).then_some(base.heads + 2),
             rope_theta_local: has(10).then_some(100.0),
             layer_pattern: if has(10) { vec![LayerSpan::Local] } else { Vec::new() },
-            key_value_heads: if i.is_multiple_of(3) { base.heads / 2 } else { 0 },
+            differential: has(11),
+            // Rotary positions rotate a part of each half of a head.
+            d_head: if has(11) { 8 } else { base.d_head },
+            key_value_heads: if i % 3 == 1 { base.heads / 2 } else { 0 },
             ..base.clone()
         }
     };
-    (0..12).map(variant).collect()
+    (0..16).map(variant).collect()
 }
 
 #[test]
@@ -134,4 +138,32 @@ fn every_pair_of_key_values_occurs() {
     let rotary = kinds.iter().filter(|kind| kind.position == PositionScheme::Rotary);
     let scalings = rotary.map(|kind| format!("{:?}", kind.rope_scaling)).collect::<BTreeSet<_>>();
     assert_eq!(scalings.len(), 3);
+}
+
+#[test]
+fn every_pair_of_variants_occurs() {
+    let base = ModelConfig { heads: 4, ..ModelConfig::default() };
+    let values = |config: &ModelConfig| {
+        [
+            format!("scale {:?}", config.attention_scale),
+            format!("softcap {:?}", config.attention_softcap),
+            format!("{:?}", config.sinks),
+            format!("{:?}", config.attention_gate),
+            format!("{:?}", config.qk_norm),
+            format!("{:?}", config.norm),
+            format!("parallel {}", config.parallel),
+            format!("{:?}", config.norm_kind),
+            format!("fraction {:?}", config.rotary_fraction),
+            format!("window {:?}", config.window),
+            format!("differential {}", config.differential),
+            format!("key_value_heads {}", config.key_value_heads),
+        ]
+    };
+    let values: Vec<_> = variants_covering_all_pairs(&base).iter().map(values).collect();
+    for (one, other) in (0..12).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        let distinct = |key: usize| values.iter().map(|config| &config[key]).collect::<BTreeSet<_>>();
+        let pairs = values.iter().map(|config| (&config[one], &config[other])).collect::<BTreeSet<_>>();
+        let expected = distinct(one).len() * distinct(other).len();
+        assert_eq!(pairs.len(), expected, "keys {one} and {other}: {pairs:?}");
+    }
 }

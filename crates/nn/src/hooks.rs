@@ -63,9 +63,15 @@ pub enum AttentionPoint {
     Key,
     /// Values, `[batch, heads, key_time, d_head]`.
     Value,
-    /// Scaled scores with the position bias, before mask and softmax, `[batch, heads, query_time, key_time]`.
+    /// Scaled scores with the position bias, before mask and softmax, `[batch, heads, query_time, key_time]`. Heads of
+    /// differential attention have two each, like [`Parts`](Self::Parts).
     Scores,
-    /// Attention weights after mask, softmax and dropout, `[batch, heads, query_time, key_time]`.
+    /// The two softmax maps of each head of differential attention, after dropout, `[batch, 2 * heads, query_time,
+    /// key_time]`: first and second map of the first head, then those of the next one. Other attention does not reach this
+    /// point.
+    Parts,
+    /// Attention weights after mask, softmax and dropout, `[batch, heads, query_time, key_time]`: in differential attention,
+    /// the differences of the maps, which can be negative.
     Pattern,
     /// Head outputs without the bias of the output projection, `[batch, heads, query_time, d_model]`.
     Output,

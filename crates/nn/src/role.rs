@@ -22,7 +22,7 @@ pub enum ParamRole {
         /// True if the layer's output is added to the residual stream.
         writes_to_residual: bool,
     },
-    /// The scale of a norm.
+    /// The scale of a norm, or a vector of the scale of differential attention's second maps.
     Gain,
     /// A vector added to each row.
     Bias,

@@ -335,16 +335,18 @@ pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<
 /// Returns an error with the reason if the residual stream is not such a sum.
 pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
-        Model::OneLayer(_) => "a one-layer decoder does not have a residual stream",
+        Model::OneLayer(_) => "a one-layer decoder does not have a residual stream; explain a decoder with blocks",
         Model::Decoder(model) if model.blocks.iter().any(|block| !block.placement.is_sum()) => &format!(
-            "with `model.norm` = \"{}\", the residual stream is not a sum of what components add",
+            "with `model.norm` = \"{}\", the residual stream is not a sum of what components add; explain a decoder with \
+             another placement of norms",
             model.config.norm
         ),
+        Model::Decoder(model) if model.config.differential => {
+            "with `model.differential` = true, a head has two scores for each key; explain a decoder without it"
+        }
         Model::Decoder(model) => return Ok(model),
     };
-    Err(Error::Input(format!(
-        "{problem}; explain a decoder with another placement of norms, or use `inspect` to see all heads"
-    )))
+    Err(Error::Input(format!("{problem}, or use `inspect` to see all heads")))
 }
 
 /// Runs an [`explainable`] decoder on `inputs`. Its cross-attention, if any, reads `memories`, one per block, from

@@ -30,6 +30,7 @@ pub(super) fn of_most(model: &ModelConfig) -> Vec<Obstacle> {
         ("attention_softcap", model.attention_softcap.is_some(), "unset"),
         ("sinks", model.sinks != Sinks::None, "\"none\""),
         ("attention_gate", model.attention_gate != AttentionGate::None, "\"none\""),
+        ("differential", model.differential, "false"),
         ("rope_theta_local", model.local_rotation().is_some(), "unset"),
         ("norm_unit_offset", model.norm_unit_offset, "false"),
     ]
@@ -57,6 +58,7 @@ mod tests {
             attention_softcap: _,
             sinks: _,
             attention_gate: _,
+            differential: _,
             window: _,
             layer_pattern: _,
             position: _,

@@ -4,6 +4,7 @@
 use burn::nn::{Dropout, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 
+use super::differential::Differential;
 use crate::Result;
 use crate::hooks::{AttentionPoint, BlockHooks, HookPoint, HookSite, Hooks};
 use crate::ops::{self, AttentionOptions, Projections, merge_heads, split_heads};
@@ -55,8 +56,8 @@ impl<'a, B: Backend> AttentionHooks<'a, B> {
         heads: usize,
         (output, residual): (&Linear<B>, Option<&Tensor<B, 3>>),
     ) -> Option<Tensor<B, 3>> {
-        use AttentionPoint::{Key, Output, Pattern, Query, Scores, Value};
-        if self.wants(&[Query, Key, Value, Scores, Pattern]) {
+        use AttentionPoint::{Key, Output, Parts, Pattern, Query, Scores, Value};
+        if self.wants(&[Query, Key, Value, Scores, Parts, Pattern]) {
             return None;
         }
         let replaced = self.block.replaced_output((self.point)(Output), [batch, heads, time])?;
@@ -111,20 +112,46 @@ pub(super) struct HeadOutput<'a, B: Backend> {
     pub dropout: &'a Dropout,
     /// The gates of the contexts, `[batch, query_time, heads]` or `[batch, query_time, heads * d_head]`.
     pub gates: Option<Tensor<B, 3>>,
+    /// The subtraction of two maps per head.
+    pub differential: Option<&'a Differential<B>>,
 }
 
 impl<B: Backend> HeadOutput<'_, B> {
-    /// Multiplies the contexts of the heads, `[batch, heads, query_time, d_head]`, by their gates.
+    /// Returns the number of heads, given the number of their softmax maps.
+    fn heads(&self, maps: usize) -> usize {
+        if self.differential.is_some() { maps / 2 } else { maps }
+    }
+
+    /// Returns the pattern of each head, `[batch, heads, query_time, key_time]`, given the softmax maps.
+    fn pattern(&self, maps: Tensor<B, 4>, hooks: &mut AttentionHooks<'_, B>) -> Tensor<B, 4> {
+        let pattern = match self.differential {
+            Some(differential) => differential.subtract(hooks.apply(AttentionPoint::Parts, maps)),
+            None => maps,
+        };
+        hooks.apply(AttentionPoint::Pattern, pattern)
+    }
+
+    /// Normalises the contexts of differential attention, and multiplies the contexts of the heads, `[batch, heads,
+    /// query_time, d_head]`, by their gates.
     fn gated(&self, context: Tensor<B, 4>) -> Tensor<B, 4> {
         let [_, heads, ..] = context.dims();
+        let context = match self.differential {
+            Some(differential) => differential.normalise(context),
+            None => context,
+        };
         match &self.gates {
             Some(gates) => context * split_heads(gates.clone(), heads),
             None => context,
         }
     }
 
-    /// Multiplies the contexts, `[batch, query_time, heads * d_head]`, by their gates.
+    /// Computes the difference of the contexts of both maps in differential attention, and multiplies the contexts, `[batch,
+    /// query_time, heads * d_head]`, by their gates.
     fn gated_merged(&self, context: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
+        let context = match self.differential {
+            Some(differential) => differential.outputs(context),
+            None => context,
+        };
         match &self.gates {
             None => context,
             Some(gates) if gates.dims() == context.dims() => context * gates.clone(),
@@ -148,9 +175,9 @@ pub(super) fn attend<B: Backend>(
     residual: Option<Tensor<B, 3>>,
     hooks: &mut AttentionHooks<'_, B>,
 ) -> Tensor<B, 3> {
-    use AttentionPoint::{Output, Pattern, Scores};
+    use AttentionPoint::{Output, Parts, Pattern, Scores};
     let (heads, [batch, time], [d_inner, d_model]) =
-        (options.heads, projections.query_dims(), output.projection.weight.dims());
+        (output.heads(options.heads), projections.query_dims(), output.projection.weight.dims());
     let mut computed = None;
     let mut residual = residual;
     if let Some(replaced) = hooks.block.replaced_output((hooks.point)(Output), [batch, heads, time]) {
@@ -161,13 +188,13 @@ pub(super) fn attend<B: Backend>(
         let Some(some) = replaced.computed else { return with_bias(sum, output.projection) };
         (computed, residual) = (Some(some), Some(sum));
     }
-    let mut context = match hooks.wants(&[Scores, Pattern, Output]) {
+    let mut context = match hooks.wants(&[Scores, Parts, Pattern, Output]) {
         // [batch, query_time, heads * d_head]
         false => output.gated_merged(ops::attention(projections, options), heads),
         true => {
             let steps = ops::AttentionSteps::new(projections, options);
             let scores = hooks.apply(Scores, steps.scores());
-            let pattern = hooks.apply(Pattern, steps.pattern(scores)); // [batch, heads, query_time, key_time]
+            let pattern = output.pattern(steps.pattern(scores), hooks); // [batch, heads, query_time, key_time]
             let context = output.gated(steps.context(pattern)); // [batch, heads, query_time, d_head]
             if hooks.wants(&[Output]) {
                 return sum_of_heads(context, &output, residual, hooks);

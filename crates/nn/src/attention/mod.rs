@@ -9,6 +9,7 @@
 //! | [`causal`] | causal masking in two ways, and dropout |
 //! | [`multi_head`] | several heads in parallel: stacked, split, fused |
 //! | [`cross`] | queries from one sequence, keys and values from another |
+//! | [`differential`] | heads that subtract two maps |
 //! | [`hooked`] | the steps that self-attention and cross-attention share, with hooks |
 //! | [`cache`] | the KV cache, with which each new token requires the computation of only one position |
 //!
@@ -19,6 +20,7 @@
 pub mod cache;
 pub mod causal;
 pub mod cross;
+pub mod differential;
 pub mod hooked;
 pub mod mask;
 pub mod multi_head;
@@ -31,6 +33,7 @@ pub mod trainable;
 pub use cache::KeyValueCache;
 pub use causal::{CausalAttention, CausalAttentionConfig, Masking};
 pub use cross::Memory;
+pub use differential::{Differential, DifferentialConfig};
 pub use hooked::{AttentionHooks, HeadInput};
 pub use mask::{KeyRange, Mask};
 pub use multi_head::{

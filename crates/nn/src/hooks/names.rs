@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `embed` | [`HookPoint::Embedding`] |
 //! | `resid_pre.3`, `resid_mid.3`, `resid_post.3` | the residual stream of block 3 |
-//! | `attn.3.q`, `.k`, `.v`, `.scores`, `.pattern`, `.out` | the self-attention of block 3 |
+//! | `attn.3.q`, `.k`, `.v`, `.scores`, `.parts`, `.pattern`, `.out` | the self-attention of block 3 |
 //! | `cross.3.q` and so on | the cross-attention of block 3 |
 //! | `mlp.3.hidden`, `mlp.3.out` | the feed-forward layer of block 3 |
 //! | `final` | [`HookPoint::Final`] |
@@ -22,6 +22,7 @@ impl AttentionPoint {
             AttentionPoint::Key => "k",
             AttentionPoint::Value => "v",
             AttentionPoint::Scores => "scores",
+            AttentionPoint::Parts => "parts",
             AttentionPoint::Pattern => "pattern",
             AttentionPoint::Output => "out",
         }

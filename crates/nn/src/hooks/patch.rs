@@ -58,14 +58,14 @@ pub struct PatchedHooks<'a, B: Backend> {
 impl<B: Backend> PatchedHooks<'_, B> {
     /// Replaces the patched positions of an activation, `[batch, heads, time, columns]`.
     fn replaced(&self, site: HookSite, mut activation: Tensor<B, 4>) -> Tensor<B, 4> {
-        use AttentionPoint::{Pattern, Scores};
+        use AttentionPoint::{Parts, Pattern, Scores};
         let Some(PatchedSite { values, positions }) = self.patch.sites.get(&site) else { return activation };
         let [batch, heads, time, width] = activation.dims();
         let values = Tensor::<B, 3>::from_data(values.clone(), &activation.device());
         for &[position, source] in positions {
             let Some(row) = position.checked_sub(self.start).filter(|&row| row < time) else { continue };
             let [columns, source_columns] = match site.point {
-                HookPoint::SelfAttention(Scores | Pattern) => [0..row + 1, self.start..position + 1],
+                HookPoint::SelfAttention(Scores | Parts | Pattern) => [0..row + 1, self.start..position + 1],
                 _ => [0..width, 0..width],
             };
             let new = values.clone().slice([0..heads, source..source + 1, source_columns]);

@@ -125,6 +125,21 @@ fn configs() -> Vec<ModelConfig> {
         ModelConfig {
             norm: crate::model::NormPlacement::Output,
             attention_gate: AttentionGate::Elementwise,
+            ..plain.clone()
+        },
+        ModelConfig {
+            differential: true,
+            key_value_heads: 1,
+            sinks: Sinks::Learned,
+            attention_gate: AttentionGate::Head,
+            position: PositionScheme::Rotary,
+            ..plain.clone()
+        },
+        ModelConfig {
+            architecture: Architecture::EncoderDecoder,
+            differential: true,
+            qk_norm: true,
+            position: PositionScheme::Relative,
             ..plain
         },
     ]
@@ -184,6 +199,38 @@ fn every_site_is_visited_once_with_its_shape() {
         expected.extend(at(layers - 1, &residual(HookPoint::Final)));
     }
     assert_eq!(seen.0, expected);
+}
+
+#[test]
+fn patterns_of_differential_heads_are_differences_of_parts() {
+    struct Maps(Vec<Tensor<B, 4>>);
+    impl Hooks<B> for Maps {
+        fn wants(&self, site: HookSite) -> bool {
+            let points = [AttentionPoint::Parts, AttentionPoint::Pattern];
+            site.layer == 1 && points.map(HookPoint::SelfAttention).contains(&site.point)
+        }
+
+        fn hook_heads(&mut self, _site: HookSite, activation: Tensor<B, 4>) -> Tensor<B, 4> {
+            self.0.push(activation.clone());
+            activation
+        }
+    }
+    let (model, inputs) = model(&configs()[7]);
+    let mut maps = Maps(Vec::new());
+    model.forward_hooked(inputs, &mut maps).unwrap();
+    let [parts, pattern] = <[_; 2]>::try_from(maps.0).unwrap();
+    assert_eq!((parts.dims(), pattern.dims()), ([2, 10, 7, 7], [2, 5, 7, 7]));
+    let Model::Decoder(decoder) = &model else { panic!() };
+    let lambda = decoder.blocks[1].attention.differential.as_ref().unwrap().lambda().into_scalar();
+    for head in 0..5 {
+        let [first, second] = [0, 1].map(|part| parts.clone().narrow(1, 2 * head + part, 1));
+        let expected = (first - second * lambda).into_data();
+        pattern
+            .clone()
+            .narrow(1, head, 1)
+            .into_data()
+            .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-6));
+    }
 }
 
 #[test]

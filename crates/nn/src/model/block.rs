@@ -123,7 +123,7 @@ impl<B: Backend> Block<B> {
         let is_sandwich = config.norm == NormPlacement::Sandwich;
         Ok(Self {
             attention_norm: norm(),
-            attention: config.attention().init(device)?,
+            attention: config.attention(layer).init(device)?,
             cross_attention_norm: reads_memory.then(norm),
             cross_attention: reads_memory.then(|| config.cross_attention().init(device)).transpose()?,
             feed_forward_norm: norm(),

@@ -86,7 +86,7 @@ impl ModelConfig {
         if self.architecture == Architecture::OneLayer {
             return Ok(Model::OneLayer(OneLayerDecoder {
                 embedding: token_embedding(sizes.vocab, self.d_model, device),
-                attention: self.attention().init(device)?,
+                attention: self.attention(0).init(device)?,
                 head: head(self.bias),
                 config: self.clone(),
             }));

@@ -103,6 +103,10 @@ pub struct ModelConfig {
     /// Sigmoid gates of the heads' outputs, one for each head or for each element (Qiu et al., 2025, arXiv 2505.06708).
     #[serde(skip_serializing_if = "is_default")]
     pub attention_gate: AttentionGate,
+    /// Subtracts two softmax maps in each head of self-attention, computed by the halves of its queries and keys:
+    /// softmax(q1 k1) - lambda softmax(q2 k2), with an RMS norm of each head's output (Ye et al., 2024, arXiv 2410.05258).
+    #[serde(skip_serializing_if = "is_default")]
+    pub differential: bool,
     /// Number of positions that a query of a local layer sees, including its own: a sliding window (Beltagy et al., 2020,
     /// arXiv 2004.05150; as in Mistral). In an encoder-decoder, it applies to the self-attention of the decoder. By
     /// default, a query sees all earlier positions.
@@ -209,6 +213,7 @@ impl Default for ModelConfig {
             attention_softcap: None,
             sinks: Sinks::default(),
             attention_gate: AttentionGate::default(),
+            differential: false,
             window: None,
             layer_pattern: Vec::new(),
             position: PositionScheme::default(),

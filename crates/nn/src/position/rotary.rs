@@ -64,10 +64,12 @@ pub struct Rotation {
     pub high_frequency_factor: f64,
     /// For Llama 3: the context length of the original training.
     pub original_context: usize,
+    /// The number of equal parts of a head that are rotated by the same angles: 2 in differential attention.
+    pub parts: usize,
 }
 
 impl Rotation {
-    /// Returns the number of elements of a head that are rotated, an even number.
+    /// Returns the number of elements of a head, or of a part of this width, that are rotated, an even number.
     pub fn width(&self, d_head: usize) -> usize {
         // The largest number that is not above the fraction, but for rounding.
         (self.fraction * d_head as f64 / 2.0 + 1e-9) as usize * 2
@@ -75,9 +77,11 @@ impl Rotation {
 
     /// Returns the angle between adjacent positions in each plane of a head; zero in planes that are not rotated.
     pub fn frequencies(&self, d_head: usize) -> Vec<f64> {
-        let width = self.width(d_head);
+        let d_part = d_head / self.parts;
+        let width = self.width(d_part);
         let rotated = (0..width / 2).map(|pair| self.scaled(frequency(self.theta, pair, width)));
-        rotated.chain(std::iter::repeat_n(0.0, d_head / 2 - width / 2)).collect()
+        let part: Vec<f64> = rotated.chain(std::iter::repeat_n(0.0, d_part / 2 - width / 2)).collect();
+        part.repeat(self.parts)
     }
 
     fn scaled(&self, frequency: f64) -> f64 {

@@ -84,6 +84,7 @@ impl<B: Backend> SplitHeads<B> {
             key_norm: None,
             scores: ScoreFunction::plain(),
             gate: None,
+            differential: None,
             output: copy(&self.output),
             dropout: self.dropout.clone(),
             heads: self.heads,
@@ -95,8 +96,8 @@ impl<B: Backend> SplitHeads<B> {
 
 impl<B: Backend> MultiHeadAttention<B> {
     /// Returns the same attention, always causal, with one matrix each for queries, keys and values. Heads that share
-    /// keys and values each get their own copy. Norms of queries and keys, the score function and gates are dropped, since
-    /// the split form has none.
+    /// keys and values each get their own copy. Norms of queries and keys, the score function, gates and differential attention
+    /// are dropped, since the split form has none.
     pub fn to_split(&self) -> SplitHeads<B> {
         let d_head = self.d_head;
         let group = self.heads / self.key_value_heads;

@@ -20,6 +20,7 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::{AttentionGate, ScoreFunction, Sinks, gate, width_of_head};
+use crate::attention::differential::{Differential, DifferentialConfig};
 use crate::attention::hooked::{self, AttentionHooks, HeadOutput, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
 use crate::display::display_line;
@@ -67,6 +68,8 @@ pub struct MultiHeadAttentionConfig {
     /// The gates of the heads' outputs.
     #[config(default = "AttentionGate::None")]
     pub gate: AttentionGate,
+    /// The settings of differential attention; plain attention if absent.
+    pub differential: Option<DifferentialConfig>,
 }
 
 /// The input of a [`MultiHeadAttention`].
@@ -107,6 +110,8 @@ pub struct MultiHeadAttention<B: Backend> {
     pub scores: ScoreFunction<B>,
     /// The projection of the input to the gates of the heads' outputs.
     pub gate: Option<Linear<B>>,
+    /// The subtraction of two maps per head; plain attention if absent.
+    pub differential: Option<Differential<B>>,
     /// The output projection, which mixes the heads: `heads * d_head` to `d_model`.
     pub output: Linear<B>,
     /// The dropout of the attention weights and of the output.
@@ -127,6 +132,7 @@ display_line!(MultiHeadAttention, self => {
     qk_norm: self.query_norm.is_some(),
     sinks: self.scores.kind,
     gate: self.gate.is_some(),
+    differential: self.differential.is_some(),
     query_key_value_bias: self.qkv.bias.is_some(),
     output_bias: self.output.bias.is_some(),
     dropout: self.dropout.prob,
@@ -149,6 +155,12 @@ impl MultiHeadAttentionConfig {
         for (name, number) in [("scale", self.scale), ("softcap", self.softcap)] {
             number.map_or(Ok(()), |number| range::check(name, number.into(), range::Range::POSITIVE))?;
         }
+        let width = self.head_width()?;
+        let problem = format!(
+            "splits each head into two halves, but heads are {width} wide; set `d_head` to an even number"
+        );
+        let divides = self.differential.is_none() || width.is_multiple_of(2);
+        Error::check(divides, "differential", true, problem)?;
         check_dropout(self.dropout)
     }
 
@@ -172,8 +184,9 @@ impl MultiHeadAttentionConfig {
             query_norm: norm(self.heads),
             key_norm: norm(key_value_heads),
             scores: ScoreFunction { scale: self.scale, softcap: self.softcap, ..ScoreFunction::plain() }
-                .with_sinks(self.sinks, self.heads, device),
+                .with_sinks(self.sinks, self.maps(), device),
             gate: self.gate.projection([self.d_model, self.heads, d_head], self.bias, device),
+            differential: self.differential.as_ref().map(|it| it.init(d_head, self.norm_unit_offset, device)),
             output: linear(self.heads * d_head, self.d_model, self.output_bias.unwrap_or(self.bias)),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,
@@ -184,6 +197,11 @@ impl MultiHeadAttentionConfig {
 
     fn head_width(&self) -> Result<usize> {
         width_of_head(self.d_model, self.heads, self.d_head)
+    }
+
+    /// Returns the number of softmax maps.
+    fn maps(&self) -> usize {
+        if self.differential.is_some() { 2 * self.heads } else { self.heads }
     }
 
     fn shared_heads(&self) -> usize {
@@ -199,6 +217,7 @@ impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
             key_norm,
             scores,
             gate,
+            differential,
             output,
             dropout: _,
             heads,
@@ -214,6 +233,7 @@ impl<B: Backend> ParamRoles for MultiHeadAttention<B> {
             let [_, width] = gate.weight.lazy_shape().dims();
             role::visit_reader(gate, vec![width], visit);
         }
+        differential.visit_roles(visit);
         role::visit_writer(output, visit);
     }
 }
@@ -293,10 +313,14 @@ impl<B: Backend> MultiHeadAttention<B> {
             projections = self.hooked(projections, &options, &mut hooks);
             options.key_value_heads = self.heads;
         }
+        if let Some(differential) = &self.differential {
+            projections = differential.divide_heads(projections, &mut options);
+        }
         if let Some(cache) = cache {
             projections = cache.extend(projections, &mut options)?;
         }
-        let output = HeadOutput { projection: &self.output, dropout: &self.dropout, gates };
+        let differential = self.differential.as_ref();
+        let output = HeadOutput { projection: &self.output, dropout: &self.dropout, gates, differential };
         Ok(hooked::attend(projections, options, output, residual, &mut hooks))
     }
 
@@ -339,14 +363,16 @@ impl<B: Backend> MultiHeadAttention<B> {
         self.query_norm.as_ref().is_some_and(|norm| norm.gamma.lazy_shape().dims() != [self.d_head])
     }
 
-    /// Returns the options of this attention for [`ops::attention()`].
+    /// Returns the options of this attention for [`ops::attention()`]; with differential attention, those before its heads
+    /// are divided.
     pub fn options(&self, mask: Mask<B>, position: ScorePosition<B>) -> AttentionOptions<B> {
         let Self { heads, key_value_heads, .. } = *self;
+        let maps = if self.differential.is_some() { 2 * heads } else { heads };
         AttentionOptions {
             dropout: self.dropout.prob,
             scale: self.scores.scale,
             softcap: self.scores.softcap,
-            sinks: self.scores.sink_logits(heads, &self.qkv.weight.device()),
+            sinks: self.scores.sink_logits(maps, &self.qkv.weight.device()),
             ..AttentionOptions::new([heads, key_value_heads], mask, position)
         }
     }

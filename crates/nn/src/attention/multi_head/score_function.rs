@@ -39,7 +39,7 @@ choices! {
 #[derive(Module, Debug)]
 #[module(custom_display)]
 pub struct ScoreFunction<B: Backend> {
-    /// The learned sinks, `[heads]`.
+    /// The learned sinks, `[heads]`; with differential attention, one for each of its maps, `[2 * heads]`.
     pub sinks: Option<Param<Tensor<B, 1>>>,
     /// The kind of sinks.
     #[module(skip)]

@@ -135,7 +135,7 @@ impl<B: Backend> SplitHeads<B> {
 
     /// Returns the last steps of the layer.
     pub(in crate::attention) fn head_output(&self) -> HeadOutput<'_, B> {
-        HeadOutput { projection: &self.output, dropout: &self.dropout, gates: None }
+        HeadOutput { projection: &self.output, dropout: &self.dropout, gates: None, differential: None }
     }
 
     /// Returns the options of this attention for [`ops::attention()`].

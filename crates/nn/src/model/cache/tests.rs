@@ -67,6 +67,17 @@ fn configs() -> Vec<ModelConfig> {
     });
     configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..plain.clone() });
     configs.push(ModelConfig { norm: NormPlacement::Pre, parallel: true, ..plain });
+    let differential = |config: &ModelConfig| ModelConfig { differential: true, d_head: 8, ..config.clone() };
+    for at in configs.len() - 3..configs.len() {
+        configs.push(differential(&configs[at]));
+    }
+    configs.push(ModelConfig {
+        architecture: Architecture::Decoder,
+        position: PositionScheme::Relative,
+        window: Some(3),
+        key_value_heads: 2,
+        ..differential(&configs[0])
+    });
     configs.push(ModelConfig {
         norm_kind: NormKind::Rms,
         activation: Activation::Swiglu,

@@ -50,9 +50,9 @@ impl Section for ModelConfig {
         unused
             .other_choices("architecture", self.architecture)
             .unless(
-                has_blocks || self.qk_norm,
+                has_blocks || self.qk_norm || self.differential,
                 &["norm_epsilon"],
-                "models with blocks or with `qk_norm` = true",
+                "models with blocks, `qk_norm` = true or `differential` = true",
             )
             .unless(self.d_inner == 0, &["feed_forward"], "`d_inner` = 0")
             .unless(self.qk_norm, &["qk_norm_scope"], "`qk_norm` = true")
@@ -73,9 +73,9 @@ impl Section for ModelConfig {
                 "models with at least that many layers",
             )
             .unless(
-                self.norm_kind == NormKind::Rms || self.qk_norm,
+                self.norm_kind == NormKind::Rms || self.qk_norm || self.differential,
                 &["norm_unit_offset"],
-                "RMS norms (`norm_kind` = \"rms\" or `qk_norm` = true)",
+                "RMS norms (`norm_kind` = \"rms\", `qk_norm` = true or `differential` = true)",
             )
             .other_choices("position", position)
             .other_choices("rope_scaling", self.rope_scaling)
@@ -96,8 +96,9 @@ impl ModelConfig {
     /// [`Error::Argument`] with the key, its value and the remedy.
     pub fn check(&self) -> Result<()> {
         self.check_ranges()?;
-        self.attention().check()?;
+        self.attention(0).check()?;
         self.position.check(self.head_width())?;
+        self.check_halves()?;
         self.check_pattern()?;
         self.check_rotation()?;
         let problem = "cannot be combined with `parallel` = true, which adds both sub-layers before any norm; use \"pre\", \
@@ -109,12 +110,27 @@ impl ModelConfig {
         Error::check(high > low, "rope_high_frequency_factor", high, problem)
     }
 
+    /// Checks that rotary positions can rotate each half of a head in differential attention.
+    fn check_halves(&self) -> Result<()> {
+        let (width, is_rotary) = (self.head_width(), self.position == PositionScheme::Rotary);
+        let problem = format!(
+            "rotates each half of a head with `position` = \"rotary\", but halves are {} wide; set `d_head` to a \
+             multiple of 4",
+            width / 2
+        );
+        let has_pairs = !self.differential || !is_rotary || width.is_multiple_of(4);
+        Error::check(has_pairs, "differential", true, problem)
+    }
+
     /// Checks the fraction of a head that is rotated.
     fn check_rotation(&self) -> Result<()> {
         let Some(fraction) = self.rotary_fraction else { return Ok(()) };
-        let rotated = self.rotation().width(self.head_width());
-        let problem =
-            format!("rotates none of the {} elements of a head; choose a larger fraction", self.head_width());
+        let (part, width) = match self.differential {
+            true => ("head half", self.head_width() / 2),
+            false => ("head", self.head_width()),
+        };
+        let rotated = self.rotation().width(width);
+        let problem = format!("rotates none of the {width} elements of a {part}; choose a larger fraction");
         Error::check(rotated > 0, "rotary_fraction", fraction, problem)
     }
 

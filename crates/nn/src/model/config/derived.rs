@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::backend::Backend;
 
 use super::{Architecture, LayerSpan, ModelConfig, QkNormScope};
-use crate::attention::{Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
+use crate::attention::{DifferentialConfig, Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
 use crate::position::{PositionScheme, RopeScaling, Rotation};
 
 impl ModelConfig {
@@ -83,6 +83,7 @@ impl ModelConfig {
             low_frequency_factor: self.rope_low_frequency_factor,
             high_frequency_factor: self.rope_high_frequency_factor,
             original_context: self.rope_original_context,
+            parts: if self.differential { 2 } else { 1 },
         }
     }
 
@@ -104,8 +105,9 @@ impl ModelConfig {
         self.rotary_skip_every.is_some_and(|every| (layer + 1).is_multiple_of(every))
     }
 
-    /// Returns the config of the self-attention of each layer.
-    pub(in crate::model) fn attention(&self) -> MultiHeadAttentionConfig {
+    /// Returns the config of the self-attention of a layer.
+    pub(in crate::model) fn attention(&self, layer: usize) -> MultiHeadAttentionConfig {
+        let differential = DifferentialConfig { layer, epsilon: self.norm_epsilon };
         MultiHeadAttentionConfig::new(self.d_model, self.heads)
             .with_d_head((self.d_head > 0).then_some(self.d_head))
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
@@ -120,6 +122,7 @@ impl ModelConfig {
             .with_softcap(self.attention_softcap)
             .with_sinks(self.sinks)
             .with_gate(self.attention_gate)
+            .with_differential(self.differential.then_some(differential))
     }
 
     /// Returns the config of the cross-attention of each layer that has one.

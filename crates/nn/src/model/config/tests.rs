@@ -21,6 +21,7 @@ fn parameter_count_matches_the_built_model() {
         ModelConfig { bias: false, head_bias: true, tie_embeddings: true, ..config() },
         ModelConfig { tie_embeddings: true, embedding_norm: true, ..config() },
         ModelConfig { norm: NormPlacement::Post, position: PositionScheme::None, ..config() },
+        ModelConfig { differential: true, d_head: 8, sinks: Sinks::Learned, ..config() },
     ];
     for config in configs {
         let model = config.init::<NdArray>(SIZES, &Default::default()).unwrap();
@@ -39,6 +40,15 @@ fn invalid_config_errors_name_key_value_and_remedy() {
         (ModelConfig { dropout: 1.0, ..config() }, "`dropout` = 1 must be in [0, 1)"),
         (ModelConfig { dropout: f64::NAN, ..config() }, "`dropout` = NaN must be in [0, 1)"),
         (ModelConfig { key_value_heads: 4, ..config() }, "`key_value_heads` = 4 must divide `heads` = 6"),
+        (
+            ModelConfig { differential: true, ..config() },
+            "`differential` = true splits each head into two halves, but heads are 5 wide; set `d_head` to an even number",
+        ),
+        (
+            ModelConfig { differential: true, d_head: 6, position: PositionScheme::Rotary, ..config() },
+            "`differential` = true rotates each half of a head with `position` = \"rotary\", but halves are 3 wide; set \
+             `d_head` to a multiple of 4",
+        ),
     ];
     for (config, message) in cases {
         assert_eq!(config.check().unwrap_err().to_string(), message);

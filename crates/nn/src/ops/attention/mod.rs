@@ -178,12 +178,19 @@ impl<B: Backend> AttentionSteps<B> {
         dropout::run(masked_softmax(scores, &self.mask, self.parts.sinks.as_ref()), self.dropout)
     }
 
-    /// Returns the weighted sum of the values.
+    /// Returns the weighted sum of the values. If there are fewer patterns than heads, each is that of adjacent heads with
+    /// the same values.
     ///
     /// # Shapes
     /// `pattern` `[batch, heads, query_time, key_time]`; the result is `[batch, heads, query_time, d_head]`.
     pub fn context(&self, pattern: Tensor<B, 4>) -> Tensor<B, 4> {
-        matmul(pattern, self.parts.value.clone())
+        let value = self.parts.value.clone();
+        let ([_, count, ..], [batch, heads, key_time, d_head]) = (pattern.dims(), value.dims());
+        if count == heads {
+            return matmul(pattern, value);
+        }
+        let first = value.reshape([batch, count, heads / count, key_time, d_head]).narrow(2, 0, 1);
+        matmul(pattern, first.reshape([batch, count, key_time, d_head]))
     }
 }
 
