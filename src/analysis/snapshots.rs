@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 const MAX_SNAPSHOT_WEIGHTS: usize = 1 << 16;
 /// The quantisation level of weight 1. A byte holds the level of the square root of a weight, as on the page.
 const MAX_LEVEL: f32 = 254.0;
+/// The quantisation level of weight 0 if weights are signed. They have as many levels on both sides.
+const SIGNED_ZERO: f32 = MAX_LEVEL / 2.0;
 
 /// Attention and predictions on one sequence at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,9 @@ pub struct Snapshot {
     pub truth: Vec<f32>,
     /// The weights of all maps: one byte per weight, zlib-compressed, in base64.
     weights: String,
+    /// The largest absolute weight if weights are signed, as in differential attention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signed_limit: Option<f32>,
 }
 
 impl Snapshot {
@@ -41,7 +46,8 @@ impl Snapshot {
         };
         let truth = view.probabilities.iter().zip(&sample.targets);
         let lengths = [sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len)];
-        let byte = |weight: f32| (weight.clamp(0.0, 1.0).sqrt() * MAX_LEVEL).round() as u8;
+        let signed_limit = view.maps.signed_limit();
+        let byte = |weight: f32| level(weight, signed_limit).round() as u8;
         let maps = AttentionKind::ALL.into_iter().flat_map(|kind| {
             let maps = view.maps.of(kind).iter().flatten();
             maps.flat_map(move |map| stored_weights(kind, lengths).map(|(index, _)| map[index]))
@@ -52,6 +58,7 @@ impl Snapshot {
             most_likely: view.probabilities.iter().map(most_likely).collect(),
             truth: truth.map(|(row, &target)| finite(row[target as usize])).collect(),
             weights: STANDARD.encode(miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 6)),
+            signed_limit,
         }
     }
 
@@ -71,14 +78,35 @@ impl Snapshot {
                 let mut map = Vec::new();
                 for (index, end) in stored_weights(kind, lengths) {
                     map.resize(end, 0.0);
-                    map[index] =
-                        bytes.next().map_or(0.0, |byte| (f32::from(byte) / MAX_LEVEL).powi(2).min(1.0));
+                    map[index] = bytes.next().map_or(0.0, |byte| weight(byte.into(), self.signed_limit));
                 }
                 map
             };
             like.of(kind).iter().map(|heads| heads.iter().map(&mut map).collect()).collect()
         });
         Some(AttentionMaps { attention, cross, encoder, visible: like.visible.clone() })
+    }
+}
+
+/// Returns the quantisation level of a weight, not rounded.
+fn level(weight: f32, signed_limit: Option<f32>) -> f32 {
+    match signed_limit {
+        None => weight.clamp(0.0, 1.0).sqrt() * MAX_LEVEL,
+        Some(limit) => {
+            let root = (weight.abs() / limit).min(1.0).sqrt();
+            SIGNED_ZERO + (root * SIGNED_ZERO).round().copysign(weight)
+        }
+    }
+}
+
+/// Returns the weight of a quantisation level.
+fn weight(level: f32, signed_limit: Option<f32>) -> f32 {
+    match signed_limit {
+        None => (level / MAX_LEVEL).powi(2).min(1.0),
+        Some(limit) => {
+            let root = level / SIGNED_ZERO - 1.0;
+            limit * (root * root).min(1.0).copysign(root)
+        }
     }
 }
 
@@ -195,6 +223,20 @@ mod tests {
             );
         }
         assert_eq!(snapshot.maps(&view.maps, 3), None, "a source of another length does not match");
+    }
+
+    #[test]
+    fn snapshots_restore_signed_weights() {
+        let weights = vec![1.2, 0.0, -0.4, 0.6];
+        let maps = AttentionMaps { attention: vec![vec![weights.clone()]], ..AttentionMaps::default() };
+        let view = View { maps, probabilities: vec![vec![0.2; 5]; 2] };
+        let snapshot = Snapshot::new(7, &sample(vec![3, 1], None), &view);
+        assert_eq!(snapshot.signed_limit, Some(1.2));
+        let restored = snapshot.maps(&view.maps, 0).unwrap().attention.concat().concat();
+        assert_eq!((restored[0], restored[1]), (1.2, 0.0));
+        for (found, expected) in restored.iter().zip(&weights) {
+            assert!((found - expected).abs() < 0.01 && found.signum() == expected.signum(), "{restored:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 const MAX_LINES = 64;
 /** The height of a token, and the width of both columns of tokens and of the lines between them, in the units of the drawing. */
 const LINE_HEIGHT = 18, LINE_COLUMN = 100, LINE_WIDTH = 220;
-/** The minimum weight with a line. */
+/** The minimum absolute weight with a line. */
 const MIN_LINE_WEIGHT = 0.01;
 
 /** Draws the tokens and the lines of all queries; `markLines` highlights those of the current query. */
@@ -26,8 +26,8 @@ function drawLines() {
     const group = svgElement("g", { "data-query": query });
     keys.forEach((_, key) => {
       const value = weight(layer, head, query, key);
-      if (!(value >= MIN_LINE_WEIGHT)) return;
-      group.append(svgElement("line", { x1: LINE_COLUMN, y1: middle(query), x2: LINE_COLUMN + LINE_WIDTH, y2: middle(key), "stroke-opacity": Math.min(onScale(value / top), 1).toFixed(3), "data-key": key }));
+      if (value === null || !(Math.abs(value) >= MIN_LINE_WEIGHT)) return;
+      group.append(svgElement("line", { x1: LINE_COLUMN, y1: middle(query), x2: LINE_COLUMN + LINE_WIDTH, y2: middle(key), "stroke-opacity": Math.min(onScale(Math.abs(value) / top), 1).toFixed(3), "data-key": key, ...(value < 0 ? { class: "negative" } : {}) }));
     });
     return group;
   });

@@ -49,21 +49,27 @@ function maps(sample = state.sample, kind = state.kind) {
   return unpacked.get(name);
 }
 
-/** The encoding of a weight in a byte: its square root in 254 steps, or 255 for NaN. */
+/** The largest absolute weight, in pages whose weights can be negative (differential attention); null in others. */
+const SIGNED_LIMIT = data.signed_limit ?? null;
+/**
+ * The encoding of a weight in a byte: its square root in 254 steps, or 255 for NaN. Signed weights have 127 steps on both
+ * sides of zero, up to their limit.
+ */
 const STEPS = 254;
 const NAN_BYTE = 255;
-const weightOf = (byte) => (byte === null ? null : byte === NAN_BYTE ? NaN : (byte / STEPS) ** 2);
-const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NAN_BYTE : Math.round(Math.sqrt(weight) * STEPS));
+const ZERO_BYTE = SIGNED_LIMIT === null ? 0 : STEPS / 2;
+const weightOf = (byte) => (byte === null ? null : byte === NAN_BYTE ? NaN : Math.sign(byte - ZERO_BYTE) * ((byte - ZERO_BYTE) / (STEPS - ZERO_BYTE)) ** 2 * (SIGNED_LIMIT ?? 1));
+const byteOf = (weight) => (weight === null ? null : Number.isNaN(weight) ? NAN_BYTE : ZERO_BYTE + Math.sign(weight) * Math.round(Math.sqrt(Math.min(Math.abs(weight) / (SIGNED_LIMIT ?? 1), 1)) * (STEPS - ZERO_BYTE)));
 
-/** Returns the quantile at `share` of the weights, from the counts of their bytes. */
+/** Returns the quantile at `share` of the absolute weights, from the counts of their steps from zero. */
 function quantile(counts, share) {
   const rank = Math.floor(counts.reduce((sum, count) => sum + count, 0) * share);
   let sum = 0;
-  return weightOf(Math.max(counts.findIndex((count) => (sum += count) > rank), 0));
+  return weightOf(ZERO_BYTE + Math.max(counts.findIndex((count) => (sum += count) > rank), 0));
 }
 
 /**
- * Returns the weight that nearly all cells of a head stay below. It is at least the largest weight of most queries in
+ * Returns the absolute weight that nearly all cells of a head stay below. It is at least the largest weight of most queries in
  * the second half: early queries have few keys, and the first one puts a weight of 1 on its only key. It is also at
  * least the weight of nearly all cells, so that the cells of a head with evenly spread attention do not all have the
  * last colour of the scale.
@@ -73,15 +79,16 @@ function headTop(shown, layer, head) {
   if (!shown.headTops.has(name)) {
     const [cells, rows] = [new Array(256).fill(0), new Array(256).fill(0)];
     shown.queries.forEach((_, query) => {
-      let largestByte = 0;
+      let largestSteps = 0;
       const [first, end] = shown.keyRange(query);
       for (let key = first; key < end; key++) {
         const byte = shown.byte(layer, head, query, key);
         if (byte === null || byte === NAN_BYTE) continue;
-        cells[byte] += 1;
-        if (byte > largestByte) largestByte = byte;
+        const steps = Math.abs(byte - ZERO_BYTE);
+        cells[steps] += 1;
+        if (steps > largestSteps) largestSteps = steps;
       }
-      if (query >= Math.floor(shown.queries.length / 2)) rows[largestByte] += 1;
+      if (query >= Math.floor(shown.queries.length / 2)) rows[largestSteps] += 1;
     });
     shown.headTops.set(name, Math.max(quantile(cells, 0.98), quantile(rows, 0.95)));
   }
@@ -102,6 +109,9 @@ const scaleEnd = (layer, head, shown = maps()) => (state.scale === "head" ? roun
 
 /** Returns the position of a value on the colour scale, -1 to 1. The square root of a value keeps its sign. */
 const onScale = (share) => (state.scale === "root" ? Math.sign(share) * Math.sqrt(Math.abs(share)) : share);
+
+/** Returns the colour of a weight, given its share of the end of the scale: signed weights have two hues, and 0 the background. */
+const weightColor = (share) => (SIGNED_LIMIT === null ? color(onScale(Math.min(share, 1))) : differenceColor(onScale(share)));
 
 /** The colours of the scale as pixels, in invisibly fine steps. */
 const palette = new Uint32Array(1024).map((_, i, all) => {
@@ -164,14 +174,15 @@ function mapPixels({ keys, queries, keyRange = (_query) => [0, keys.length] }, v
 
 /** Draws the weights of a head. */
 function weightImage(layer, head, shown = maps(), top = scaleEnd(layer, head, shown)) {
+  if (SIGNED_LIMIT !== null) return differenceImage(shown, (query, key) => shown.weight(layer, head, query, key), top);
   const last = palette.length - 1;
   return mapPixels(shown, (query, key) => shown.weight(layer, head, query, key), (value) => palette[Math.min(Math.round(onScale(value / top) * last), last)]);
 }
 
-/** Draws differences, from `-top` to `top`. */
+/** Draws differences, or signed weights, from `-top` to `top`. */
 function differenceImage(shown, difference, top) {
   const pixels = differencePalette();
-  return mapPixels(shown, difference, (value) => pixels[255 + Math.round(onScale(value / top) * 255)]);
+  return mapPixels(shown, difference, (value) => pixels[255 + Math.round(onScale(Math.min(Math.max(value / top, -1), 1)) * 255)]);
 }
 
 /** Draws the map of a head on display: its weights, or their differences from before the changes. */

@@ -128,23 +128,23 @@ function drawCell(pen) {
 /** Draws the colours of the scale from left to right: of weights, or of differences around zero. */
 function drawScale(canvas, isChange) {
   const image = new ImageData(canvas.width, 1);
-  const shade = (share) => (isChange ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
+  const shade = (share) => (isChange || SIGNED_LIMIT !== null ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
   for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
 function drawBar() {
-  const isChange = isDifference();
+  const isChange = isDifference(), isSigned = isChange || SIGNED_LIMIT !== null;
   drawScale(at("bar"), isChange);
   const top = isChange ? differenceEnd(state.layer, state.head) : scaleEnd(state.layer, state.head);
-  at("bar-bottom").replaceChildren(isChange ? `−${significant(top)}` : "0");
-  at("bar-top").replaceChildren(isChange ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
+  at("bar-bottom").replaceChildren(isSigned ? `−${significant(top)}` : "0");
+  at("bar-top").replaceChildren(isSigned ? `+${significant(top)}` : top < 1 ? `≥ ${significant(top)}` : "1");
   const scale = { linear: "", root: ", square root scale", head: ", scale of this head" }[state.scale];
   at("bar-of").replaceChildren(`${!isChange ? "attention weight" : maps().isSame ? "change of the weight (0 in all heads)" : "change of the weight"}${scale}`);
 }
 
 /** Formats a weight with the precision of its byte. */
-const formatWeight = (weight) => (Number.isNaN(weight) ? "NaN" : weight < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
+const formatWeight = (weight) => (Number.isNaN(weight) ? "NaN" : Math.abs(weight) < 0.01 ? significant(Number(weight.toPrecision(2))) : fixed(weight, 3));
 
 /**
  * Shows the weight under the cursor, and the keys with the highest weights of its query, or the queries with the
@@ -157,8 +157,8 @@ function readCell() {
   const others = listsQueries ? queries : keys;
   const linked = (i) => (listsQueries ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i));
   const rows = others.map((cell, i) => ({ cell, i, value: linked(i) || 0 }));
-  rows.sort((a, b) => b.value - a.value);
-  const [query, key] = listsQueries ? [rows[0].i, state.key] : [state.query, state.key];
+  rows.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const [query, key] = listsQueries ? [rows.reduce((most, row) => (row.value > most.value ? row : most)).i, state.key] : [state.query, state.key];
   const value = weight(layer, head, query, key);
   const reading = at("reading");
   Object.assign(reading.dataset, { sample, kind, layer, head, query, key, queryToken: queries[query].text, keyToken: keys[key].text, weight: value ?? "" });
@@ -166,15 +166,17 @@ function readCell() {
   const description = value === null ? "not visible" : `weight ${formatWeight(value)}${before === null ? "" : ` (${formatWeight(before)} before the changes)`}`;
   const binNote = bin > 1 ? " (sum over these keys, mean over these queries)" : "";
   reading.replaceChildren("query ", ...cellInWords(queries[query]), " → key ", ...cellInWords(keys[key]), `: ${description}${binNote}`);
-  at("keys-title").replaceChildren(listsQueries ? "queries with the highest weights" : "keys with the highest weights");
-  at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value > 0).map(({ cell, value }) =>
+  const ranked = SIGNED_LIMIT === null ? "highest" : "largest";
+  at("keys-title").replaceChildren(listsQueries ? `queries with the ${ranked} weights` : `keys with the ${ranked} weights`);
+  at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value !== 0).map(({ cell, value }) =>
     barRow([tokenElement(cell.text), element("span", {}, `at ${cell.positions}`)], value, formatWeight(value))));
 }
 
 /** Creates a row of a list: a label, a bar for a share, and text. */
 function barRow(label, share, text, attributes = {}) {
   const fill = element("div", { class: "fill" });
-  fill.style.width = `${(share || 0) * 100}%`; // empty for NaN
+  fill.style.width = `${Math.min(Math.abs(share || 0), 1) * 100}%`; // empty for NaN
+  fill.classList.toggle("negative", share < 0);
   return element("li", attributes, element("span", {}, ...label), element("div", { class: "track" }, fill), element("span", {}, text));
 }
 

@@ -24,18 +24,17 @@ function highlightTokens() {
   const { layer, head } = state;
   const highlighted = Array.from((isSelf() ? at("tokens") : at("lit")).children);
   const weights = highlighted.map((_, i) => (showsQueries() ? weight(layer, head, i, state.key) : weight(layer, head, state.query, i)));
-  const largest = Math.max(...weights.map((weight) => weight || 0), 1e-9);
-  const [paper, blue] = [channels(themed("paper")), channels(themed("blue"))];
+  const largest = Math.max(...weights.map((weight) => Math.abs(weight || 0)), 1e-9);
   highlighted.forEach((token, i) => {
     const weight = weights[i];
     // Highlights are relative to the strongest link, so that evenly spread attention is visible too.
-    const share = (weight || 0) / largest;
-    const ground = mix(paper, blue, share);
-    token.style.background = share > 0.01 ? `rgb(${ground.join(",")})` : "";
-    token.style.color = share > 0.01 ? (contrast(ground, [0, 0, 0]) > contrast(ground, [255, 255, 255]) ? "#000" : "#fff") : "";
+    const share = (weight || 0) / largest, isLit = Math.abs(share) > 0.01;
+    const ground = differenceColor(share);
+    token.style.background = isLit ? `rgb(${ground.join(",")})` : "";
+    token.style.color = isLit ? (contrast(ground, [0, 0, 0]) > contrast(ground, [255, 255, 255]) ? "#000" : "#fff") : "";
     token.classList.toggle("unseen", weight === null);
     token.dataset.weight = weight ?? "";
-    token.dataset.shown = Number.isNaN(weight) || (weight !== null && weight >= 0.005) ? fixed(weight, 2) : "";
+    token.dataset.shown = Number.isNaN(weight) || (weight !== null && Math.abs(weight) >= 0.005) ? fixed(weight, 2) : "";
   });
   Array.from(at("tokens").children).forEach((token, i) => token.setAttribute("aria-selected", i === pointed()));
   at("tokens").setAttribute("aria-activedescendant", `token-${pointed()}`);

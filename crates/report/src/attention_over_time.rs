@@ -55,7 +55,8 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         let title = (area.left - AXIS_WIDTH, area.top - 15.0);
         layer.draw_title(&mut picture, title, AXIS_WIDTH, AXIS_WIDTH + width);
         let title = if i % columns == 0 { "weight" } else { "" };
-        let y = Axis { is_clipped, ..Axis::new(title, Interval { start: 0.0, end: top }, Scale::Linear) };
+        let weights = Interval { start: lowest_weight(layers, top), end: top };
+        let y = Axis { is_clipped, ..Axis::new(title, weights, Scale::Linear) };
         let positions = Interval { start: -0.5, end: keys as f64 - 0.5 };
         let x = Axis { is_labelled: false, ..Axis::new("", positions, Scale::Integer) };
         LineChart { area, x, y, series: curves(layer, stride) }.draw(&mut picture);
@@ -88,6 +89,12 @@ fn curves(layer: &Layer<'_>, stride: usize) -> Vec<Series> {
             .flatten()
     };
     (0..queries).step_by(stride).flat_map(of_query).collect()
+}
+
+/// Returns the start of the weight axis of all panels: zero, unless weights are negative.
+fn lowest_weight(layers: &[Layer<'_>], top: f64) -> f64 {
+    let lowest = layers.iter().flat_map(|layer| &layer.heads[layer.shown]).copied().fold(0.0, f32::min);
+    if lowest < 0.0 { -top.min(round_up(f64::from(-lowest))) } else { 0.0 }
 }
 
 /// Returns the largest weight of the drawn queries, rounded up. The end of the weight axis skips the early queries of a

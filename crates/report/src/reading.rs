@@ -66,6 +66,16 @@ impl AttentionMaps {
         }
     }
 
+    /// Returns the largest absolute weight if the weights are signed, as those of differential attention; `None` if all
+    /// are from 0 to 1, up to rounding.
+    pub fn signed_limit(&self) -> Option<f32> {
+        let kinds = AttentionKind::ALL.into_iter();
+        let weights = || kinds.clone().flat_map(|kind| self.of(kind).iter().flatten().flatten());
+        let is_signed = weights().any(|&weight| weight < 0.0 || weight > 1.001 && weight.is_finite());
+        let finite = || weights().map(|weight| weight.abs()).filter(|weight| weight.is_finite());
+        is_signed.then(|| finite().fold(f32::MIN_POSITIVE, f32::max))
+    }
+
     /// Returns the keys visible to each query of a layer; `sizes` are the numbers of queries and keys.
     pub(crate) fn visible(&self, kind: AttentionKind, layer: usize, sizes: [usize; 2]) -> Vec<Range<usize>> {
         let [queries, keys] = sizes;

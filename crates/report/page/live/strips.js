@@ -25,7 +25,7 @@ function drawStrips() {
     const weights = keys.map((_, key) => weight(layer, head, state.query, key));
     const isChosen = layer === state.layer && head === state.head;
     drawStrip(canvas, weights, scaleEnd(layer, head));
-    const key = largest(weights.map((value) => value ?? -1), 1)[0];
+    const key = largest(weights.map((value) => value ?? -Infinity), 1)[0];
     button.setAttribute("aria-pressed", String(isChosen));
     button.tabIndex = isChosen ? 0 : -1;
     button.setAttribute("aria-label", `${layer}.${head}: highest weight ${fixed(weights[key], 2)} on ${isolated(short(keys[key].text, 20))} at position ${keys[key].positions}`);
@@ -48,7 +48,7 @@ function drawStripKeys(keys) {
 function drawStrip(canvas, weights, top) {
   canvas.width = weights.length;
   const pen = canvas.getContext("2d"), image = pen.createImageData(weights.length, 1);
-  weights.forEach((weight, key) => weight !== null && image.data.set([...color(onScale(Math.min(weight / top, 1))), 255], 4 * key));
+  weights.forEach((weight, key) => weight !== null && image.data.set([...weightColor(weight / top), 255], 4 * key));
   pen.putImageData(image, 0, 0);
 }
 

@@ -95,14 +95,14 @@ const factor = (number) => (number >= 1e3 && number < 1e6 ? integer : significan
  * @returns {{step: string, title: string, text: any[], formula: string, parts?: Element[]}[]}
  */
 function weightSteps(traced, { kind, query, key }, cells) {
-  const { visible: [first, end], scale, bias, cap, unbounded, score } = traced;
+  const { visible: [first, end], scale, bias, cap, unbounded, score, differential } = traced;
   const width = traced.query.length;
   const sum = traced.products.reduce((total, product) => total + product, 0);
   const isHidden = key < first || key >= end;
   const [plain, used] = [traced.unrotated ?? traced, traced];
   /** @type {ReturnType<typeof weightSteps>} */
   const steps = [{
-    step: "vectors", title: "Query and key", text: [`The head computes ${width} numbers from the vector x of each position: at the query, what it looks for, and at the key, what it offers.${live.config.qk_norm && kind !== "cross" ? " Both are normalised (QK norm)." : ""}`],
+    step: "vectors", title: "Query and key", text: [`The head computes ${width} numbers from the vector x of each position: at the query, what it looks for, and at the key, what it offers.${live.config.qk_norm && kind !== "cross" ? " Both are normalised (QK norm)." : ""}${differential ? " These are the first halves, of which the first of two maps is computed." : ""}`],
     formula: traced.hasBias ? "q = x_query W_Q + b_Q,  k = x_key W_K + b_K" : "q = x_query W_Q,  k = x_key W_K", parts: [vectorTable("Query and key", [{ name: "query q", values: plain.query }, { name: "key k", values: plain.key }])],
   }];
   if (traced.unrotated) {
@@ -143,8 +143,24 @@ function weightSteps(traced, { kind, query, key }, cells) {
       ? `A query sees its own token and ${live.config.window && first > 0 ? `the ${count - 1} before it` : "earlier ones"}: ${count} of ${traced.scores.length} keys. The scores of the others are replaced by −∞.`
       : `No key is hidden: the query sees all ${count} keys.`],
     formula: isHidden ? `this key ${key < first ? "lies before the window" : "comes after the query"}: score ${fixed(score, 3)} → −∞` : `this key is visible: score ${fixed(score, 3)}`,
-  }, softmaxStep(traced, key, cells), ...outputSteps(traced, key, cells));
+  }, softmaxStep(differential ? { ...traced, ...differential.first, isFrozen: false } : traced, key, cells), ...differenceSteps(traced, key), ...outputSteps(traced, key, cells));
   return steps;
+}
+
+/** Returns the steps from the first map of a differential head to its weight: the second map, and the difference. */
+function differenceSteps({ differential: second, weight, isFrozen, visible }, key) {
+  if (!second) return [];
+  const { first, lambda, products } = second;
+  const sum = products.reduce((total, product) => total + product, 0);
+  return [{
+    step: "second", title: "Second map", text: ["The second halves of the query and of the key have a score of their own, and the softmax of these scores is a second map."],
+    formula: `q₂ · k₂ = ${fixed(sum, 3)},  score ${fixed(second.score, 3)},  weight ${shareText(second.weight)}`,
+    parts: [rowBars(second.scores, second.weights, key, visible), vectorTable("Products of the second halves", [{ name: "query q₂", values: second.query }, { name: "key k₂", values: second.key }, { name: "q₂ × k₂", values: products, isApart: true }])],
+  }, {
+    step: "difference", title: "Difference", text: [isFrozen ? "The pattern of this head is frozen, so its weight does not follow from the two maps."
+      : `The second map, times λ = ${fixed(lambda, 4)} of this layer, is subtracted from the first one. It cancels what both maps give to irrelevant keys, and the weight can be negative.`],
+    formula: isFrozen ? `frozen weight = ${shareText(weight)}` : `weight = ${shareText(first.weight)} − ${fixed(lambda, 4)} × ${shareText(second.weight)} = ${shareText(weight)}`,
+  }];
 }
 
 /** Returns the step from the row of scores to the row of weights. */
@@ -217,16 +233,23 @@ function rowBars(scores, weights, key, [first, end]) {
 }
 
 /** Returns the steps from the weight to the output of the head. */
-function outputSteps({ weight, value, context, gate, output, stream, strength, weights, isReplaced }, key, cells) {
+function outputSteps({ weight, value, context, gate, output, stream, strength, weights, isReplaced, differential }, key, cells) {
   const added = value.map((number) => number * weight);
+  const ungated = context.map((number, k) => (strength === 0 || gate?.[k] === 0 ? number : number / strength / (gate?.[k] ?? 1)));
   /** @type {ReturnType<typeof weightSteps>} */
   const steps = [{
     step: "value", title: "Weight times value", text: ["The key also has a value: the numbers that are copied if the query attends to it. The head adds up the values of all keys, each multiplied by its weight."],
     formula: `z = Σ weight × v;  this key: ${shareText(weight)} × v`,
     // The sum is unknown if it is multiplied by zero.
     parts: [vectorTable("Value, weighted value and sum", [{ name: "value v", values: value }, { name: `${shareText(weight)} × v`, values: added },
-      ...(strength === 0 ? [] : [{ name: "sum z", values: context.map((number, k) => (gate?.[k] === 0 ? number : number / strength / (gate?.[k] ?? 1))) }])])],
+      ...(strength === 0 ? [] : [{ name: "sum z", values: differential ? differential.sum.map((number) => number / strength) : ungated }])])],
   }];
+  if (differential) {
+    steps.push({
+      step: "norm", title: "Norm", text: ["The difference of two maps has a changing scale, so an RMS norm of the sum follows. The factor 1 − λ_init of this layer keeps the output as large as that of plain attention."],
+      formula: `z′ = ${fixed(1 - differential.lambdaInit, 4)} RMSNorm(z)`, parts: [vectorTable("Normalised sum", [{ name: "z′", values: ungated }])],
+    });
+  }
   if (strength !== 1) {
     steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is zero-ablated here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
   }

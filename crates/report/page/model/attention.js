@@ -1,5 +1,6 @@
 // Attention: `softmax(Q K^T / sqrt(d_head) + bias) V`, head by head, over the keys and values of a KV cache. Options are
-// another scale of the products, a bound of the scores, sinks in the softmax, and gates of the heads' outputs.
+// another scale of the products, a bound of the scores, sinks in the softmax, gates of the heads' outputs, and the
+// difference of two maps in each head.
 
 /** A growing KV cache: the keys and values of the positions read so far, `[time, key_heads * d_head]`. */
 class Cache {
@@ -55,8 +56,38 @@ class Heads {
     this.scale = 1 / Math.sqrt(config.d_head);
     /** @type {number | null} the bound of the scores */
     this.cap = null;
-    /** @type {ArrayLike<number> | null} the sink of each head */
+    /** @type {ArrayLike<number> | null} the sink of each map */
     this.sinks = null;
+    /** @type {Differential | null} the subtraction of two maps per head */
+    this.differential = null;
+  }
+
+  /** Fills a row with the weights of a map on the keys from `first` to `end`, given the function for their scores. */
+  weigh(row, map, [first, end], score) {
+    for (let key = first; key < end; key++) row[key] = this.bounded(score(key));
+    softmaxOf(row, first, end, this.sinks?.[map]);
+  }
+
+  /**
+   * Fills a row with the weights of a head on the keys from `first` to `end`, given the function for the scores of a
+   * number of elements from one of the head's elements on.
+   */
+  weighHead(row, head, range, score) {
+    const { differential, width } = this;
+    if (!differential) return this.weigh(row, head, range, (key) => score(key, 0, width));
+    const second = new Float64Array(row.length), half = width / 2;
+    this.weigh(row, 2 * head, range, (key) => score(key, 0, half));
+    this.weigh(second, 2 * head + 1, range, (key) => score(key, half, half));
+    for (let key = range[0]; key < range[1]; key++) row[key] -= differential.lambda * second[key];
+  }
+
+  /** Normalises in place a context of a differential head that begins at `from`, summed with weights times `strength`. */
+  normalise(contexts, from, strength) {
+    const { differential, width } = this;
+    if (!differential || strength === 0) return;
+    for (let k = 0; k < width; k++) contexts[from + k] /= strength;
+    differential.norm.apply(contexts, from);
+    for (let k = 0; k < width; k++) contexts[from + k] *= strength;
   }
 
   /** Bounds a score with its position bias. */
@@ -102,11 +133,10 @@ class Heads {
         // A frozen pattern replaces all weights, also those outside a window.
         const first = isFrozen ? 0 : visible;
         if (!isFrozen) {
-          for (let key = first; key < end; key++) {
-            const score = dot(queryRows, from, keys, key * keyStride + keyAt, width) * scale;
-            row[key] = this.bounded(bias ? score + bias(head, position - key) : score);
-          }
-          softmaxOf(row, first, end, this.sinks?.[head]);
+          this.weighHead(row, head, [first, end], (key, at, count) => {
+            const score = dot(queryRows, from + at, keys, key * keyStride + keyAt + at, count) * scale;
+            return bias ? score + bias(head, position - key) : score;
+          });
         }
         if (map) map.set(row.subarray(first, end), query * keyTime + first);
         const factor = strength(position);
@@ -118,11 +148,26 @@ class Heads {
           const value = key * valueStride + valueAt;
           for (let k = 0; k < width; k++) contexts[to + k] += weight * values[value + k];
         }
+        this.normalise(contexts, to, factor);
         if (gate) for (let k = 0; k < width; k++) contexts[to + k] *= gate(query, head, k);
       }
       maps?.push(map);
     }
     return contexts;
+  }
+}
+
+/** Differential attention (Ye et al., 2024): the second map of a head is subtracted, and its output is normalised. */
+class Differential {
+  /** @param {number} layer the index of the layer, from 0 */
+  constructor(weights, name, config, layer) {
+    const exp = (half) => Math.exp(weights.tensor(`${name}.query_${half}`).values.reduce((sum, number, k) => sum + number * weights.tensor(`${name}.key_${half}`).values[k], 0));
+    this.lambdaInit = 0.8 - 0.6 * Math.exp(-0.3 * layer);
+    /** The factor of the second maps. */
+    this.lambda = exp(1) - exp(2) + this.lambdaInit;
+    /** The norm of the heads' outputs, with the factor `1 - lambda_init` in its gains. */
+    this.norm = Norm.stored(weights, `${name}.norm`, true, config.norm_epsilon, config.norm_unit_offset);
+    this.norm.gamma = this.norm.gamma.map((gain) => gain * (1 - this.lambdaInit));
   }
 }
 
@@ -137,7 +182,7 @@ function softmaxOf(numbers, first, end, sink = -Infinity) {
 
 /** Self-attention with one projection for queries, keys and values. */
 class SelfAttention {
-  constructor(weights, name, config, position, mask) {
+  constructor(weights, name, config, position, mask, layer) {
     this.qkv = Linear.stored(weights, `${name}.qkv`);
     this.output = Linear.stored(weights, `${name}.output`);
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, true, config.norm_epsilon, config.norm_unit_offset);
@@ -146,9 +191,13 @@ class SelfAttention {
     this.position = position;
     this.mask = mask;
     this.heads = new Heads(config, config.key_value_heads);
+    if (config.differential) {
+      this.heads.differential = new Differential(weights, `${name}.differential`, config, layer);
+      this.heads.scale *= Math.SQRT2; // each map has half of the elements
+    }
     this.heads.scale = config.attention_scale ?? this.heads.scale;
     this.heads.cap = config.attention_softcap ?? null;
-    this.heads.sinks = config.sinks === "off_by_one" ? new Float64Array(config.heads) : weights.optional(`${name}.scores.sinks`)?.values ?? null;
+    this.heads.sinks = config.sinks === "off_by_one" ? new Float64Array(config.heads * (config.differential ? 2 : 1)) : weights.optional(`${name}.scores.sinks`)?.values ?? null;
     this.gate = weights.optional(`${name}.gate.weight`) ? Linear.stored(weights, `${name}.gate`) : null;
   }
 

@@ -81,6 +81,7 @@ function componentOutput(model, { seen, maps, layers, changes, time }, { kind, l
       const weight = map[query * keyTime + key] * strength(query);
       if (weight !== 0) for (let k = 0; k < width; k++) context[k] += weight * values[key][k];
     }
+    attention.heads.normalise(context, 0, strength(query));
     if (gate) for (let k = 0; k < width; k++) context[k] *= gate(query, head, k);
     for (let k = 0; k < outputs; k++) written[query * outputs + k] = dot(context, 0, rows, k * contextWidth + head * width, width);
   }

@@ -79,13 +79,15 @@ function traceStream(model, tokens, { source = null, interventions = null }, pos
 }
 
 /** Returns the output of a head at a position, without the bias of the output projection. */
-function headOutput({ heads: { heads, width }, output }, head, value, weights, strength, gate) {
+function headOutput({ heads: all, output }, head, value, weights, strength, gate) {
+  const { heads, width } = all;
   const context = new Float64Array(heads * width);
   weights.forEach((weight, key) => {
     if (weight === 0) return;
     const vector = value(key);
     for (let k = 0; k < width; k++) context[head * width + k] += weight * strength * vector[k];
   });
+  all.normalise(context, head * width, strength);
   if (gate) for (let k = 0; k < width; k++) context[head * width + k] *= gate(k);
   return new Linear(output.rows, null, heads * width, output.outputs).forward(context, 1);
 }

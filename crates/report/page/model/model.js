@@ -41,7 +41,7 @@ function half(bits) {
 
 /** A block: attention and feed-forward layers with residual connections and norms. */
 class Block {
-  constructor(weights, name, config, position, mask) {
+  constructor(weights, name, config, position, mask, layer) {
     const norm = (part) => Norm.stored(weights, `${name}.${part}`, config.norm_kind === "rms", config.norm_epsilon, config.norm_unit_offset);
     this.placement = config.norm;
     /** True if the residual stream is the sum of what the layers add. */
@@ -50,7 +50,7 @@ class Block {
     const outputNorm = (part) => norm(`output_norms.${part}`);
     this.outputNorms = [outputNorm("attention"), outputNorm("cross_attention"), outputNorm("feed_forward")];
     this.norms = [norm("attention_norm"), norm("cross_attention_norm"), norm("feed_forward_norm")];
-    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, mask);
+    this.attention = new SelfAttention(weights, `${name}.attention`, config, position, mask, layer);
     this.cross = this.norms[1] && new CrossAttention(weights, `${name}.cross_attention`, config);
     this.feedForward = new FeedForward(weights, `${name}.feed_forward`, config.activation);
   }
@@ -111,7 +111,7 @@ class Stack {
     this.position = positionOf(weights, config, `${prefix}position`, mask(0) === NO_MASK);
     this.norm = norm("norm", config.norm_epsilon);
     this.blocks = Array.from({ length: config.layers }, (_, layer) =>
-      new Block(weights, `${prefix}blocks.${layer}`, config, positionOfLayer(config, this.position, layer, isLocal(config, layer) && mask(0) !== NO_MASK), mask(layer)));
+      new Block(weights, `${prefix}blocks.${layer}`, config, positionOfLayer(config, this.position, layer, isLocal(config, layer) && mask(0) !== NO_MASK), mask(layer), layer));
   }
 
   /** Computes the initial residual stream of tokens from position `start` on, `[time, d_model]`. */
@@ -153,7 +153,7 @@ class OneLayer {
   constructor(weights, config) {
     this.table = weights.tensor("embedding.weight");
     this.position = new NoPosition();
-    this.attention = new SelfAttention(weights, "attention", config, this.position, maskOf(config, 0));
+    this.attention = new SelfAttention(weights, "attention", config, this.position, maskOf(config, 0), 0);
   }
 
   forward(tokens, layers, changes, maps, seen = null) {

@@ -77,12 +77,14 @@ class RotaryPosition extends NoPosition {
   /** @param {number | null} localTheta the base of the frequencies in local layers, which are not scaled */
   constructor(config, localTheta = null) {
     super();
-    // Only the first elements of a head are rotated.
-    const width = 2 * Math.floor((config.rotary_fraction ?? 1) * config.d_head / 2 + 1e-9);
-    this.frequencies = Array.from({ length: config.d_head / 2 }, (_, pair) => {
+    // Only the first elements of a head are rotated, or of each half of a differential head.
+    const parts = config.differential ? 2 : 1, size = config.d_head / parts;
+    const width = 2 * Math.floor((config.rotary_fraction ?? 1) * size / 2 + 1e-9);
+    const ofPart = Array.from({ length: size / 2 }, (_, pair) => {
       if (2 * pair >= width) return 0;
       return localTheta === null ? scaled(config, frequency(config.rope_theta, pair, width)) : frequency(localTheta, pair, width);
     });
+    this.frequencies = Array.from({ length: parts }, () => ofPart).flat();
     this.tables = []; // cosine and sine of each pair, by position
   }
 

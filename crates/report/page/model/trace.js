@@ -25,7 +25,9 @@ function attentionOf(model, tokens, { source = null, interventions = null }, { k
  * `unrotated` holds them before their rotation; null without rotary positions. `scores` and `weights` are the row of the
  * query, the scores before the mask; `visible` is the range of keys that the query can see. `output` is the output of
  * the head at the query, and `stream` the residual stream that it is added to. `unbounded` is the score before the bound
- * `cap`, `sink` the sink of the head, and `gate` the gates of its context; null without them.
+ * `cap`, `sink` the sink of the head, and `gate` the gates of its context; null without them. In differential attention,
+ * vectors and scores are those of the first map, and `differential` holds those of the second map with its factor
+ * `lambda`, the weights of the `first` map, and the `sum` of the values before the norm.
  *
  * @param {Model} model
  * @param {number[]} tokens
@@ -46,36 +48,52 @@ function traceWeight(model, tokens, options, cell) {
   const vector = (name, at) => (inputs[name] ? { plain: changed(inputs[name], at), used: changed(inputs[name], at) } : found[name](at));
   const valueAt = (at) => (inputs.value ? changed(inputs.value, at) : found.value(at));
   const queryVector = vector("query", query), keyVectors = Array.from({ length: keyTime }, (_, at) => vector("key", at));
-  const { scale: factor, sinks } = attention.heads;
-  const scale = 1 / factor;
+  const { scale: factor, sinks, differential } = attention.heads;
   const biases = keyVectors.map((_, at) => position?.bias?.(head, query - at) ?? 0);
-  const unbounded = keyVectors.map(({ used }, at) => dot(queryVector.used, 0, used, 0, width) * factor + biases[at]);
-  const scores = unbounded.map((score) => attention.heads.bounded(score));
-  const row = Float64Array.from(scores);
-  if (!frozen?.row(query, end, row)) softmaxOf(row, first, end, sinks?.[head]);
-  const weights = Array.from(row, (weight, at) => (at >= first && at < end ? weight : 0));
+  const isSeen = (_, at) => at >= first && at < end;
+  const used = { query: queryVector.used, keys: keyVectors.map((vector) => vector.used) };
+  /** Returns a map of the head, computed from `count` elements of the vectors. */
+  const mapOf = (map, from, count) => {
+    const unbounded = used.keys.map((vector, at) => dot(used.query, from, vector, from, count) * factor + biases[at]);
+    const scores = unbounded.map((score) => attention.heads.bounded(score));
+    const row = Float64Array.from(scores);
+    softmaxOf(row, first, end, sinks?.[map]);
+    const [one, other] = [used.query, used.keys[key]].map((vector) => Array.from(vector.slice(from, from + count)));
+    return {
+      query: one, key: other, products: one.map((number, k) => number * other[k]), unbounded: unbounded[key], score: scores[key],
+      sink: sinks?.[map] ?? null, scores, weights: Array.from(row, (weight, at) => (isSeen(null, at) ? weight : 0)), weight: isSeen(null, key) ? row[key] : 0,
+    };
+  };
+  const half = width / 2;
+  const map = differential ? mapOf(2 * head, 0, half) : mapOf(head, 0, width);
+  const second = differential && mapOf(2 * head + 1, half, half);
+  const difference = map.weights.map((weight, at) => weight - (second ? differential.lambda * second.weights[at] : 0));
+  const row = Float64Array.from(difference);
+  frozen?.row(query, end, row);
+  const weights = Array.from(row, (weight, at) => (isSeen(null, at) ? weight : 0));
 
   const context = new Float64Array(heads * width);
   for (let at = first; at < end; at++) {
     const value = valueAt(at);
     for (let k = 0; k < width; k++) context[head * width + k] += weights[at] * strength(query) * value[k];
   }
+  const sum = Array.from(context.subarray(head * width, (head + 1) * width));
+  attention.heads.normalise(context, head * width, strength(query));
   const gate = attention.gates?.(found.input, found.time);
   if (gate) for (let k = 0; k < width; k++) context[head * width + k] *= gate(query, head, k);
   const projection = new Linear(attention.output.rows, null, heads * width, attention.output.outputs);
   const modelWidth = projection.outputs;
   const output = replaced ? addRows(new Float64Array(modelWidth), replaced, modelWidth, query) : projection.forward(context, 1);
-  const keyVector = keyVectors[key];
   const isRotated = position instanceof RotaryPosition;
-  const products = Array.from(queryVector.used, (number, k) => number * keyVector.used[k]);
+  const plain = (vector) => Array.from(vector.plain).slice(0, map.query.length);
   return {
-    query: Array.from(queryVector.used), key: Array.from(keyVector.used),
-    unrotated: isRotated ? { query: Array.from(queryVector.plain), key: Array.from(keyVector.plain) } : null,
-    products, scale, bias: biases[key], cap: attention.heads.cap, unbounded: unbounded[key], score: scores[key], sink: sinks?.[head] ?? null,
+    ...map, scale: 1 / factor, bias: biases[key], cap: attention.heads.cap,
+    differential: differential && { ...second, lambda: differential.lambda, lambdaInit: differential.lambdaInit, first: { weight: map.weight, weights: map.weights }, sum },
+    unrotated: isRotated ? { query: plain(queryVector), key: plain(keyVectors[key]) } : null,
     gate: gate ? Array.from({ length: width }, (_, k) => gate(query, head, k)) : null, weight: weights[key], value: Array.from(valueAt(key)),
     context: Array.from(context.subarray(head * width, (head + 1) * width)),
     output: Array.from(output), isReplaced: Boolean(replaced),
-    hasBias: Boolean((attention.qkv ?? attention.query).bias), scores, weights, visible: [first, end], strength: strength(query), isFrozen: Boolean(frozen),
+    hasBias: Boolean((attention.qkv ?? attention.query).bias), weights, visible: [first, end], strength: strength(query), isFrozen: Boolean(frozen),
     stream: Array.from(found.stream.subarray(query * modelWidth, (query + 1) * modelWidth)),
   };
 }

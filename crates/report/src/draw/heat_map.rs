@@ -1,14 +1,13 @@
 //! Heat maps: coloured cells, and the colour bar next to them. Attention weights are binned until the cells are large
-//! enough to draw. All maps of a picture share one scale.
+//! enough to draw.
 
-use std::borrow::Borrow;
 use std::ops::Range;
 
 use plotters::style::RGBColor;
 
-use super::axis::{Axis, Scale};
-use super::color::{BACKGROUND, GRID, MUTED, SHADE, color, contrast};
-use super::number::{Interval, round_up};
+use super::axis::Axis;
+use super::color::{BACKGROUND, MUTED, SHADE, color, contrast};
+use super::number::Interval;
 use super::picture::{Picture, Rect};
 use super::text::Text;
 use crate::numbers::fixed;
@@ -84,7 +83,7 @@ impl HeatMap {
     }
 
     /// Draws the map in the colours of a function of the value.
-    fn draw_in(
+    pub(super) fn draw_in(
         &self,
         picture: &mut Picture,
         area: Rect,
@@ -150,18 +149,18 @@ impl HeatMap {
         if width >= MIN_VALUE_CELL { all.into_iter().find(fits) } else { None }
     }
 
-    /// Returns the largest weight that a scale should resolve. It is at least the weight of 98 % of the cells, and the
+    /// Returns the largest absolute weight that a scale should resolve. It is at least the weight of 98 % of the cells, and the
     /// largest weight of 95 % of the later queries. Early queries have few keys, and the first one puts a weight of 1
     /// on its only key.
-    fn largest_to_resolve(&self) -> f64 {
+    pub(super) fn largest_to_resolve(&self) -> f64 {
         let [rows, columns] = self.cells();
         let later = self.values.chunks_exact(columns).skip(rows / 2);
-        let largest = later.map(|row| finite(row).fold(0.0, f64::max)).collect();
-        quantile(largest, 0.95).max(quantile(finite(&self.values).collect(), 0.98))
+        let largest = later.map(|row| finite(row).map(f64::abs).fold(0.0, f64::max)).collect();
+        quantile(largest, 0.95).max(quantile(finite(&self.values).map(f64::abs).collect(), 0.98))
     }
 }
 
-fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> {
+pub(super) fn finite(values: &[Option<f64>]) -> impl Iterator<Item = f64> {
     values.iter().flatten().copied().filter(|value| value.is_finite())
 }
 
@@ -171,74 +170,6 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.get(index.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-/// The colours of attention weights.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WeightColors {
-    /// Proportional to the weight, on one scale for all maps of a picture.
-    #[default]
-    Linear,
-    /// Proportional to the square root of the weight, which shows small weights.
-    SquareRoot,
-    /// Proportional to the weight, on a scale for each head.
-    PerHead,
-}
-
-/// The range of weights that the colours of a picture span, the same for all its maps unless each head has its own.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WeightScale {
-    /// The weight at the last colour.
-    pub top: f64,
-    /// True if larger weights occur; they share the last colour.
-    pub is_clipped: bool,
-    /// The spacing of colours.
-    pub colors: WeightColors,
-}
-
-impl WeightScale {
-    /// Returns the scale that resolves the weights of all `maps`.
-    pub fn of(maps: impl IntoIterator<Item: Borrow<HeatMap>>, colors: WeightColors) -> Self {
-        let (mut to_resolve, mut largest) = (0f64, 0f64);
-        for map in maps {
-            to_resolve = to_resolve.max(map.borrow().largest_to_resolve());
-            largest = map.borrow().values.iter().flatten().copied().fold(largest, f64::max);
-        }
-        let top = if to_resolve > 0.5 { 1.0 } else { round_up(to_resolve) };
-        WeightScale { top, is_clipped: largest > top * 1.0001, colors }
-    }
-
-    /// Returns the colour at a fraction of the scale. There are at most 251 colours, which keeps vector files small.
-    fn color(self) -> fn(f64) -> RGBColor {
-        const STEPS: f64 = 250.0;
-        match self.colors {
-            WeightColors::Linear | WeightColors::PerHead => {
-                |fraction| color((fraction * STEPS).round() / STEPS)
-            }
-            WeightColors::SquareRoot => |fraction| color((fraction.sqrt() * STEPS).round() / STEPS),
-        }
-    }
-
-    /// Draws the cells of a map; keys invisible to a query stay white.
-    pub fn draw(self, picture: &mut Picture, area: Rect, map: &HeatMap) {
-        let top = match self.colors {
-            WeightColors::PerHead => Self::of([map], self.colors).top,
-            WeightColors::Linear | WeightColors::SquareRoot => self.top,
-        };
-        map.draw_in(picture, area, |weight| self.color()(weight / top), (2, ""));
-        picture.frame(area, GRID, 1.0);
-    }
-
-    /// Draws the colour bar of the maps. Its last label starts with ≥ if larger weights share the last colour.
-    pub fn draw_bar(self, picture: &mut Picture, bar: Rect) {
-        let (title, end) = match self.colors {
-            WeightColors::PerHead => ("fraction of the scale of the head", 1.0),
-            WeightColors::Linear | WeightColors::SquareRoot => ("attention weight", self.top),
-        };
-        let axis = Axis::new(title, Interval { start: 0.0, end }, Scale::Linear);
-        let is_clipped = self.is_clipped || self.colors == WeightColors::PerHead;
-        draw_color_bar(picture, bar, self.color(), &Axis { is_clipped, ..axis });
-    }
-}
-
 /// Draws a colour bar with the values of `axis` on its right; `color` maps the fraction from the bottom to a colour.
 pub fn draw_color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
     picture.image(bar, move |_, down| color(1.0 - down));
@@ -246,7 +177,7 @@ pub fn draw_color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBCol
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::draw::picture::Shape;
 
@@ -254,12 +185,12 @@ mod tests {
         map.values[row * map.cells()[1] + column]
     }
 
-    fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
+    pub fn square(weights: &[f32], time: usize, bin: usize) -> HeatMap {
         let causal: Vec<_> = (0..time).map(|query| 0..query + 1).collect();
         HeatMap::of_weights(weights, [time; 2], [bin; 2], &causal)
     }
 
-    fn uniform(time: usize) -> Vec<f32> {
+    pub fn uniform(time: usize) -> Vec<f32> {
         let weight = |query: usize, key: usize| if key <= query { 1.0 / (query + 1) as f32 } else { 0.0 };
         (0..time * time).map(|i| weight(i / time, i % time)).collect()
     }
@@ -338,57 +269,5 @@ mod tests {
         let cross = HeatMap::of_weights(&[0.0, 0.25, 0.75, 1.0, 0.0, 0.0], [2, 3], [2, 2], &[]);
         assert_eq!(cross.cells(), [1, 2]);
         assert_eq!([value(&cross, 0, 0), value(&cross, 0, 1)], [Some(0.625), Some(0.375)]);
-    }
-
-    #[test]
-    fn color_scale_resolves_diffuse_heads() {
-        for time in [11, 64, 101] {
-            let map = square(&uniform(time), time, 1);
-            let scale = WeightScale::of(std::slice::from_ref(&map), WeightColors::Linear);
-            let saturated = map.values.iter().flatten().filter(|&&weight| weight > scale.top).count();
-            assert!(saturated * 50 <= time * (time + 1) / 2, "{time}: {saturated} above {}", scale.top);
-            assert!(time == 11 || scale.top < 0.5 && scale.is_clipped, "{scale:?}");
-        }
-    }
-
-    #[test]
-    fn one_sharp_map_sets_the_scale_of_all() {
-        let time = 7;
-        let sharp: Vec<f32> =
-            (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
-        let maps = [square(&uniform(time), time, 1), square(&sharp, time, 1)];
-        let scale = WeightScale::of(&maps, WeightColors::Linear);
-        assert_eq!(scale, WeightScale { top: 1.0, is_clipped: false, colors: WeightColors::Linear });
-    }
-
-    #[test]
-    fn square_roots_and_scales_per_head_show_small_weights() {
-        let time = 23;
-        let sharp: Vec<f32> =
-            (0..time * time).map(|i| if i % time == i / time { 1.0 } else { 0.0 }).collect();
-        let maps = [square(&uniform(time), time, 1), square(&sharp, time, 1)];
-        let area = Rect { left: 0.0, top: 0.0, width: 92.0, height: 92.0 };
-        // The colour of the last query of the uniform map, whose weights are 1 / 23.
-        let drawn = |colors| {
-            let mut picture = Picture::new("map", 100.0, "", "");
-            WeightScale::of(&maps, colors).draw(&mut picture, area, &maps[0]);
-            let pixel = picture.all_shapes().find_map(|shape| match shape {
-                Shape::Image { pixels, .. } => Some(pixels(0.5, 0.99)),
-                _ => None,
-            });
-            pixel.unwrap()
-        };
-        let near = |found: RGBColor, fraction: f64| {
-            let RGBColor(red, green, blue) = color(fraction);
-            assert!(
-                found.0.abs_diff(red).max(found.1.abs_diff(green)).max(found.2.abs_diff(blue)) <= 2,
-                "{found:?}"
-            );
-        };
-        near(drawn(WeightColors::Linear), 1.0 / 23.0);
-        near(drawn(WeightColors::SquareRoot), (1.0f64 / 23.0).sqrt());
-        let top = WeightScale::of(&maps[..1], WeightColors::PerHead).top;
-        assert!(top < 0.5, "{top}");
-        near(drawn(WeightColors::PerHead), 1.0 / 23.0 / top);
     }
 }

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `line_chart`, `heat_map`, `token_strip` | the three kinds of charts |
+//! | `weight_scale` | the colours of attention weights |
 //! | `axis`, `token_axis` | the axes of numbers and of tokens, and the visible form of tokens |
 //! | `number`, `color` | intervals, ticks and labels; the palette |
 //! | `text`, `layout`, `fonts` | the style of text; its glyphs; embedded and installed fonts |
@@ -22,10 +23,11 @@ mod render;
 mod text;
 mod token_axis;
 mod token_strip;
+mod weight_scale;
 
 pub(crate) use axis::LABEL_SIZE;
 pub use axis::{Axis, Scale};
-pub use heat_map::{HeatMap, WeightColors, WeightScale, draw_color_bar};
+pub use heat_map::{HeatMap, draw_color_bar};
 pub(crate) use heat_map::{MIN_VALUE_CELL, binned};
 pub(crate) use line_chart::extremes;
 pub use line_chart::{LineChart, Mark, Series, legend};
@@ -41,3 +43,4 @@ pub(crate) use token_axis::stride_of;
 #[cfg(test)]
 pub(crate) use token_strip::tint;
 pub use token_strip::{ComparedToken, Outcome, TokenStrip};
+pub use weight_scale::{WeightColors, WeightScale};

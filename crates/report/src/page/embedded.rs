@@ -16,6 +16,8 @@ use crate::series::{Point, is_clipped, smooth};
 /// The number of quantization steps for the square root of a weight, which is stored in a byte. The root resolves the
 /// small weights of a long sequence; the error of large weights is at most 0.004.
 const STEPS: f64 = 254.0;
+/// The byte of weight zero if weights are signed: there are as many steps on both sides.
+const SIGNED_ZERO: f64 = STEPS / 2.0;
 /// The byte that encodes NaN.
 const NAN_BYTE: u8 = 255;
 /// The maximum number of bytes of weights for the sequence shown first, and for all other sequences in total.
@@ -43,15 +45,17 @@ pub(super) fn data(mut page: Page) -> String {
     let kept = fitting.count().max(page.sample + 1);
     page.readings.truncate(kept);
     let mut bytes = Vec::new();
+    let all_maps = page.readings.iter().chain(page.film.iter().map(|(_, reading)| reading));
+    let limit = all_maps.filter_map(|reading| reading.maps.signed_limit()).reduce(f32::max).map(f64::from);
     let others = MAX_BYTES / page.readings.len().saturating_sub(1).max(1);
     let mut maps = Vec::new();
     for (index, reading) in page.readings.iter().enumerate() {
         let max_bytes = if index == page.sample { MAX_BYTES } else { others };
-        maps.push(pack(reading, max_bytes, &mut bytes));
+        maps.push(pack(reading, limit, max_bytes, &mut bytes));
     }
     let mut film = Vec::new();
     for (step, reading) in std::mem::take(&mut page.film) {
-        let maps = pack(&reading, MAX_FILM_BYTES, &mut bytes);
+        let maps = pack(&reading, limit, MAX_FILM_BYTES, &mut bytes);
         film.push(json!({"step": step, "reading": reading, "maps": maps}));
     }
     let (model, model_missing, starts) = match page.model.take() {
@@ -75,12 +79,15 @@ pub(super) fn data(mut page: Page) -> String {
     // `smoothed` and `window` are the smoothed loss and the steps over which it is smoothed; `layers` holds the number
     // of heads per layer; `maps` locates the maps of a sample and a kind of attention among the bytes; `left_out`
     // counts the omitted sequences.
-    let derived = json!({
+    let mut derived = json!({
         "colors": colors(), "scores": scores, "loss_range": [range.start, range.end], "rates_end": rates_end,
         "smoothed": thinned(&smoothed), "window": window, "smoothed_is_clipped": smoothed_is_clipped, "layers": layers, "maps": maps,
         "left_out": all - page.readings.len(),
         "film": film, "model": model, "model_missing": model_missing, "starts": starts,
     });
+    if let Some(limit) = limit {
+        derived["signed_limit"] = json!(limit);
+    }
     let json =
         serde_json::to_vec(&PageWithDerived { page: &page, derived }).expect("a page holds plain values");
     let all = [&(json.len() as u32).to_le_bytes()[..], &json, &bytes].concat();
@@ -90,8 +97,8 @@ pub(super) fn data(mut page: Page) -> String {
 /// Appends the maps of a reading to `bytes`, at most `max_bytes` bytes, and describes the maps of each kind of
 /// attention: `start` is the offset of their first byte, and `bin` the number of positions per bin on both axes, 0 for
 /// omitted maps. `visible` is the range of keys that each query can see in any layer; only the weights on these keys
-/// are stored.
-fn pack(reading: &Reading, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
+/// are stored. `limit` is the largest absolute weight of signed weights.
+fn pack(reading: &Reading, limit: Option<f64>, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> {
     let has_maps = |kind: &AttentionKind| !reading.maps.of(*kind).is_empty();
     let kinds: Vec<AttentionKind> = AttentionKind::ALL.into_iter().filter(has_maps).collect();
     let source = reading.source.as_deref().unwrap_or(&[]);
@@ -111,16 +118,23 @@ fn pack(reading: &Reading, max_bytes: usize, bytes: &mut Vec<u8>) -> Vec<Value> 
         for map in maps {
             let map = HeatMap::of_weights(map, [queries, keys], [size; 2], &visible);
             for (weights, row) in map.values.chunks(keys.div_ceil(size)).zip(&rows) {
-                bytes.extend(weights[row.clone()].iter().map(|weight| byte(weight.unwrap_or(0.0))));
+                bytes.extend(weights[row.clone()].iter().map(|weight| byte(weight.unwrap_or(0.0), limit)));
             }
         }
     }
     packed
 }
 
-/// Encodes a weight in a byte.
-fn byte(weight: f64) -> u8 {
-    if weight.is_nan() { NAN_BYTE } else { (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8 }
+/// Encodes a weight in a byte. Signed weights are from `-limit` to `limit`.
+fn byte(weight: f64, limit: Option<f64>) -> u8 {
+    match limit {
+        _ if weight.is_nan() => NAN_BYTE,
+        None => (weight.clamp(0.0, 1.0).sqrt() * STEPS).round() as u8,
+        Some(limit) => {
+            let root = (weight.abs() / limit).min(1.0).sqrt() * SIGNED_ZERO;
+            (SIGNED_ZERO + root.round().copysign(weight)) as u8
+        }
+    }
 }
 
 /// Returns the range of keys that each query can see in any layer. Keys with a nonzero weight are included, so that

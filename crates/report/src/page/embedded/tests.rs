@@ -156,3 +156,13 @@ fn long_score_histories_are_thinned() {
     }
     assert_eq!(steps.last().unwrap()["step"], 300_000);
 }
+
+#[test]
+fn signed_weights_have_zero_in_the_middle() {
+    let mut input = PageData::new(1, 1, 3, 2);
+    input.readings[0].maps.attention[0][0] = vec![1.25, 0.0, 0.0, -0.3125, 0.3125, 0.0, 0.0, -1.25, 0.05];
+    let (data, bytes) = read(&input);
+    assert_eq!(data["signed_limit"], 1.25);
+    assert_eq!(bytes[..6], [254, 63, 191, 127, 0, 152]);
+    assert_eq!(read(&PageData::new(1, 1, 3, 2)).0.get("signed_limit"), None);
+}
