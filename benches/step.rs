@@ -39,13 +39,14 @@ struct Shape {
     steps: usize,
 }
 
-fn shapes() -> [Shape; 6] {
+fn shapes() -> [Shape; 7] {
     let model = ModelConfig::default();
     let one_layer =
         ModelConfig { architecture: Architecture::OneLayer, d_model: 64, heads: 8, ..model.clone() };
     let small = ModelConfig { d_model: 128, heads: 4, layers: 4, ..model.clone() };
     let medium = ModelConfig { d_model: 384, heads: 6, layers: 6, ..model };
     let windowed = ModelConfig { window: Some(256), ..medium.clone() };
+    let differential = ModelConfig { differential: true, ..medium.clone() };
     let llama = ModelConfig {
         heads: 8,
         key_value_heads: 4,
@@ -60,6 +61,7 @@ fn shapes() -> [Shape; 6] {
         Shape { name: "one_layer", model: one_layer, vocab: 10, rows: 32, time: 10, steps: 200 },
         Shape { name: "small", model: small, vocab: 65, rows: 12, time: 64, steps: 20 },
         Shape { name: "medium", model: medium.clone(), vocab: 65, rows: 8, time: 256, steps: 3 },
+        Shape { name: "differential", model: differential, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "llama", model: llama, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "long", model: medium, vocab: 65, rows: 1, time: 4096, steps: 1 },
         Shape { name: "windowed", model: windowed, vocab: 65, rows: 1, time: 4096, steps: 1 },

@@ -251,12 +251,16 @@ fn unexplainable_inputs_are_refused_in_one_line() {
     small_run(dir.path(), &["training.steps=2"], "run");
     small_run(dir.path(), &["training.steps=2", "model.norm=post"], "post");
     small_run(dir.path(), &["training.steps=2", "model.architecture=one_layer"], "one");
+    small_run(dir.path(), &["training.steps=2", "model.differential=true"], "differential");
     let reverse = ["training.steps=2", "model.architecture=encoder_decoder", "data.task=reverse"];
     small_run(dir.path(), &reverse, "reverse");
     let long = "1 ".repeat(40);
     for (arguments, expected) in [
         (&["explain", "post"][..], "`model.norm` = \"post\""),
         (&["explain", "one"], "one-layer decoder"),
+        (&["explain", "differential"], "`model.differential` = true"),
+        (&["inspect", "differential", "--tokens", "3 1", "--why", "0.0:1:0"], "`model.differential` = true"),
+        (&["export", "differential", "--format", "llama"], "`model.differential` = true"),
         (&["explain", "reverse", "--tokens", "3 1"], "explained only on its validation set"),
         (&["explain", "run", "--tokens", "3"], "at least two"),
         (&["explain", "run", "--tokens", &long], "39 tokens is longer"),

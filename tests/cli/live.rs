@@ -16,7 +16,7 @@ use super::page::{browse, installed};
 use super::{generate::json, small_run, text};
 
 /// The tested models, which together cover every architecture, position scheme, norm, activation and flag.
-const MODELS: [(&str, &[&str]); 12] = [
+const MODELS: [(&str, &[&str]); 13] = [
     ("learned", &["model.head_bias=true", "model.embedding_norm=true"]),
     (
         "llama",
@@ -93,6 +93,22 @@ const MODELS: [(&str, &[&str]); 12] = [
             "model.sinks=learned",
         ],
     ),
+    (
+        "differential",
+        &[
+            "model.differential=true",
+            "model.position=rotary",
+            "model.rotary_fraction=0.5",
+            "model.d_head=8",
+            "model.key_value_heads=1",
+            "model.qk_norm=true",
+            "model.norm_unit_offset=true",
+            "model.attention_gate=head",
+            "model.attention_softcap=2",
+            "model.sinks=learned",
+            "model.window=4",
+        ],
+    ),
     ("random", &["model.position=random_sinusoidal", "model.largest_position=100"]),
     ("one-layer", &["model.architecture=one_layer", "model.qk_norm=true"]),
     ("none", &["model.position=none", "model.activation=silu", "model.query_key_value_bias=false"]),
@@ -103,6 +119,7 @@ const MODELS: [(&str, &[&str]); 12] = [
             "data.task=sort",
             "model.position=alibi",
             "model.activation=relu2",
+            "model.differential=true",
             "model.norm_kind=rms",
             "model.embedding_norm=true",
             "model.window=3",

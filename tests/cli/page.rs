@@ -239,13 +239,20 @@ fn page_computes_weights_and_streams() {
     let folder = dir.path();
     let short = ["training.steps=20", "analysis.every=0"];
     small_run(folder, &[&short[..], &["model.position=alibi"]].concat(), "default");
+    small_run(
+        folder,
+        &[&short[..], &["model.position=rotary", "model.differential=true"]].concat(),
+        "differential",
+    );
     architectures(folder, &short);
 
     let (before, after) = ("vectors products scale", "mask softmax value output");
     let plain = format!("{before} {after}");
     let biased = format!("{before} bias {after}");
     let rotated = format!("vectors rotation products scale {after}");
+    let subtracted = "vectors rotation products scale mask softmax second difference value norm output";
     let cases = json!([
+        explained_weights(folder, "differential", "differential/report.html", None, subtracted),
         explained_weights(folder, "default", "default/report.html", None, &biased),
         explained_weights(folder, "llama", "llama/report.html", None, &rotated),
         explained_weights(folder, "imported", "inspected/report.html", None, &plain),

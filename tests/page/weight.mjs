@@ -44,12 +44,18 @@ async function compareNumbers({ page: path, sites, weights }) {
           const site = (name, ...indices) => part(sites[`${PREFIXES[kind]}.${layer}.${name}`], ...indices);
           close(found.weight, map[query][key_], `${what}: weight`);
           close(found.weights, map[query], `${what}: all weights of the query`);
-          close(found.score, site("scores", head, query, key_)[0], `${what}: score`);
+          // A differential head has two maps.
+          const map_ = found.differential ? 2 * head : head;
+          close(found.score, site("scores", map_, query, key_)[0], `${what}: score`);
+          if (found.differential) {
+            close(found.differential.score, site("scores", map_ + 1, query, key_)[0], `${what}: score of the second map`);
+            close([found.differential.first.weights, found.differential.weights].flat(), [site("parts", map_, query), site("parts", map_ + 1, query)].flat(), `${what}: both maps`);
+          }
           close(found.value, site("v", head, key_), `${what}: value`);
           close(found.output, site("out", head, query), `${what}: output`);
           const plain = found.unrotated ?? found;
-          close(plain.query, site("q", head, query), `${what}: query`);
-          close(plain.key, site("k", head, key_), `${what}: key`);
+          close(plain.query, site("q", head, query).slice(0, found.query.length), `${what}: query`);
+          close(plain.key, site("k", head, key_).slice(0, found.key.length), `${what}: key`);
           close(found.products, found.query.map((number, k) => number * found.key[k]), `${what}: products`);
           const sum = found.products.reduce((total, product) => total + product, 0);
           close(found.score, sum / Math.sqrt(found.query.length) + found.bias, `${what}: the score is the scaled sum and the bias`);
@@ -82,7 +88,7 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   const term = first < 0 && Number(digits) !== 0 ? `(−${digits})` : digits;
   check(formula.includes(`= ${term} + `), `${path}: the formula of the dot product begins with ${term}: ${formula}`);
   // Small weights have two digits.
-  const shownWeight = asked.weight > 0 && asked.weight < 5e-5 ? Number(asked.weight.toPrecision(2)).toExponential() : asked.weight.toFixed(4);
+  const shownWeight = asked.weight > 0 && asked.weight < 5e-5 ? Number(asked.weight.toPrecision(2)).toExponential() : asked.weight.toFixed(4).replace("-", "−");
   check(formula.includes(`= ${shownWeight}`), `${path}: the formula of the weight ends with ${shownWeight}`);
 
   await press("#weight-close");
