@@ -335,7 +335,9 @@ pub(super) fn residual_streams<B: Backend>(model: &Decoder<B>) -> impl Iterator<
 /// Returns an error with the reason if the residual stream is not such a sum.
 pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
     let problem = match model {
-        Model::OneLayer(_) => "a one-layer decoder does not have a residual stream; explain a decoder with blocks",
+        Model::OneLayer(_) => {
+            "a one-layer decoder does not have a residual stream; explain a decoder with blocks"
+        }
         Model::Decoder(model) if model.blocks.iter().any(|block| !block.placement.is_sum()) => &format!(
             "with `model.norm` = \"{}\", the residual stream is not a sum of what components add; explain a decoder with \
              another placement of norms",
