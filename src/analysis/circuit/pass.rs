@@ -130,8 +130,8 @@ impl Site {
             CrossAttention(Output) => Site::Cross(layer, head),
             HookPoint::FeedForwardOutput => Site::FeedForward(layer),
             HookPoint::Final => Site::Logits,
-            SelfAttention(AttentionPoint::Scores)
-            | CrossAttention(Key | Value | AttentionPoint::Scores)
+            SelfAttention(AttentionPoint::Scores | AttentionPoint::Parts)
+            | CrossAttention(Key | Value | AttentionPoint::Scores | AttentionPoint::Parts)
             | HookPoint::ResidualMid
             | HookPoint::FeedForwardHidden
             | HookPoint::ResidualPost => return None,

@@ -59,7 +59,7 @@ display_line!(Differential, self => {
 impl<B: Backend> ParamRoles for Differential<B> {
     fn visit_roles(&self, visit: &mut dyn FnMut(ParamId, ParamRole)) {
         let Self { query_1, key_1, query_2, key_2, norm, lambda_init: _ } = self;
-        [query_1, key_1, query_2, key_2].map(|vector| visit(vector.id, ParamRole::Gain));
+        [query_1, key_1, query_2, key_2].iter().for_each(|vector| visit(vector.id, ParamRole::Gain));
         norm.visit_roles(visit);
     }
 }
