@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
 //! of JSON per shape. `--reference` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
-//! products, `--muon` uses Muon. `--engine` compares a complete run (loader, learner, metrics, progress) with the
+//! products, `--muon` uses Muon. `--set KEY=VALUE` sets a key of `[model]` in all shapes. `--engine` compares a complete run (loader, learner, metrics, progress) with the
 //! bare step.
 
 use std::time::{Duration, Instant};
@@ -39,14 +39,13 @@ struct Shape {
     steps: usize,
 }
 
-fn shapes() -> [Shape; 7] {
+fn shapes() -> [Shape; 6] {
     let model = ModelConfig::default();
     let one_layer =
         ModelConfig { architecture: Architecture::OneLayer, d_model: 64, heads: 8, ..model.clone() };
     let small = ModelConfig { d_model: 128, heads: 4, layers: 4, ..model.clone() };
     let medium = ModelConfig { d_model: 384, heads: 6, layers: 6, ..model };
     let windowed = ModelConfig { window: Some(256), ..medium.clone() };
-    let differential = ModelConfig { differential: true, ..medium.clone() };
     let llama = ModelConfig {
         heads: 8,
         key_value_heads: 4,
@@ -61,7 +60,6 @@ fn shapes() -> [Shape; 7] {
         Shape { name: "one_layer", model: one_layer, vocab: 10, rows: 32, time: 10, steps: 200 },
         Shape { name: "small", model: small, vocab: 65, rows: 12, time: 64, steps: 20 },
         Shape { name: "medium", model: medium.clone(), vocab: 65, rows: 8, time: 256, steps: 3 },
-        Shape { name: "differential", model: differential, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "llama", model: llama, vocab: 65, rows: 8, time: 256, steps: 3 },
         Shape { name: "long", model: medium, vocab: 65, rows: 1, time: 4096, steps: 1 },
         Shape { name: "windowed", model: windowed, vocab: 65, rows: 1, time: 4096, steps: 1 },
@@ -80,6 +78,15 @@ fn operations(shape: &Shape) -> f64 {
     let per_token =
         6.0 * (model.parameters::<burn_flex::Flex>(sizes) - embeddings) as f64 + 12.0 * attended as f64;
     per_token * (rows * time) as f64
+}
+
+/// Sets keys of a model, such as `attention_gate="head"`.
+fn with_settings(model: &ModelConfig, settings: &[String]) -> ModelConfig {
+    let mut table = toml::Table::try_from(model).expect("a config is a table");
+    for setting in settings {
+        table.extend(setting.parse::<toml::Table>().unwrap_or_else(|error| panic!("--set {setting}: {error}")));
+    }
+    table.try_into().unwrap_or_else(|error| panic!("--set: {error}"))
 }
 
 /// Returns tokens that no model learns immediately, the same in every run.
@@ -203,13 +210,14 @@ impl Options {
             engine: false,
             rounds: 5,
         };
-        let mut words = std::env::args().skip(1);
+        let (mut words, mut settings) = (std::env::args().skip(1), Vec::new());
         while let Some(word) = words.next() {
             let mut number = || {
                 words.next().and_then(|word| word.parse().ok()).expect("--threads and --rounds need a number")
             };
             match word.as_str() {
                 "--bench" => {} // added by cargo
+                "--set" => settings.push(words.next().expect("--set needs a key and a value")),
                 "--threads" => options.threads = Some(number()),
                 "--rounds" => options.rounds = number(),
                 "--reference" => options.kernels = Kernels::Reference,
@@ -224,6 +232,9 @@ impl Options {
         }
         if options.shapes.is_empty() {
             options.shapes = shapes()[..3].to_vec();
+        }
+        for shape in &mut options.shapes {
+            shape.model = with_settings(&shape.model, &settings);
         }
         options
     }
@@ -241,6 +252,13 @@ fn peak_megabytes() -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
+/// Returns the processor time of this process in ticks of a hundredth of a second.
+fn processor_ticks() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let fields: Vec<&str> = status.rsplit(')').next()?.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
 /// Returns the number of minor page faults of this process.
 fn page_faults() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -254,13 +272,15 @@ fn measure(options: &Options) {
         // A run does the same once its weights are initialised.
         allocator::keep_freed_memory();
         bare.steps(steps.div_ceil(5).max(3));
-        let mut faults = 0;
+        let (mut faults, mut ticks) = (0, 0);
         let milliseconds_each = |time: Duration, steps: usize| time.as_secs_f64() * 1e3 / steps as f64;
         let (mut milliseconds, mut extra) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let before = page_faults();
+            let ticks_before = processor_ticks();
             let bare_milliseconds = milliseconds_each(bare.steps(steps), steps);
             faults += page_faults().zip(before).map_or(0, |(after, before)| after - before);
+            ticks += processor_ticks().zip(ticks_before).map_or(0, |(after, before)| after - before);
             milliseconds.push(bare_milliseconds);
             if options.engine {
                 // The difference cancels the cost of the start and end of a run.
@@ -276,6 +296,7 @@ fn measure(options: &Options) {
             "optimizer": options.optimizer,
             "threads": rayon::current_num_threads(),
             "ms_per_step": (milliseconds * 1e3).round() / 1e3,
+            "processor_ms": 10.0 * ticks as f64 / (options.rounds * steps) as f64,
             // The fastest step shows the speed of the machine without other load.
             "least_ms": bare.fastest.as_micros() as f64 / 1e3,
             "gflop_per_second": (operations(shape) / milliseconds * 1e-6).round(),
