@@ -84,7 +84,9 @@ fn operations(shape: &Shape) -> f64 {
 fn with_settings(model: &ModelConfig, settings: &[String]) -> ModelConfig {
     let mut table = toml::Table::try_from(model).expect("a config is a table");
     for setting in settings {
-        table.extend(setting.parse::<toml::Table>().unwrap_or_else(|error| panic!("--set {setting}: {error}")));
+        table.extend(
+            setting.parse::<toml::Table>().unwrap_or_else(|error| panic!("--set {setting}: {error}")),
+        );
     }
     table.try_into().unwrap_or_else(|error| panic!("--set: {error}"))
 }

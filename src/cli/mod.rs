@@ -130,7 +130,7 @@ pub fn main() -> ExitCode {
     }
     let work = || {
         limits::prepare()?;
-        requested_instruction_set().map_err(Error::Input)?;
+        requested_instruction_set().map_err(|error| Error::Input(error.to_string()))?;
         match run(cli.command)? {
             ExitCode::SUCCESS => check_written().map(|()| ExitCode::SUCCESS),
             code => Ok(code),

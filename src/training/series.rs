@@ -57,7 +57,7 @@ impl Series<'_> {
         let json = serde_json::to_vec(&samples).expect("samples hold plain values");
         write_atomically(&folder.samples(), &json)?;
         let (config, dataset, origin) = (self.config, self.dataset, self.origin);
-        let (rows, parameters) = run(device, Measurement { folder, series: self })?;
+        let (rows, parameters) = run(device, MeasureSeries { folder, series: self })?;
         metrics::write(&folder.metrics(), &rows)?;
         // The folder holds the weights of the last step.
         let last = rows.last();
@@ -92,12 +92,12 @@ impl Series<'_> {
 }
 
 /// The job that measures all checkpoints.
-struct Measurement<'a> {
+struct MeasureSeries<'a> {
     folder: &'a RunFolder,
     series: Series<'a>,
 }
 
-impl Job for Measurement<'_> {
+impl Job for MeasureSeries<'_> {
     type Output = (Vec<Row>, usize);
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output> {

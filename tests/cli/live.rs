@@ -1,5 +1,6 @@
 //! The model inside a page computes the same results as the program.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -234,4 +235,12 @@ fn page_scripts_pass_their_unit_tests() {
     let tested = Command::new(node).arg("--test").args(files).output().unwrap();
     let printed = text(&tested.stdout) + &text(&tested.stderr);
     assert!(tested.status.success() && !printed.contains("# pass 0"), "{printed}");
+}
+
+#[test]
+fn typed_text_keeps_windows_line_breaks() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("dos.txt"), "to be\r\nor not\r\n".repeat(60)).unwrap();
+    small_run(dir.path(), &["data.path=dos.txt", "data.vocab=auto", "training.steps=9"], "run");
+    browse("line_breaks.mjs", &[dir.path().join("run/report.html")]);
 }

@@ -392,11 +392,3 @@ fn pages_and_pictures_reveal_no_local_folders() {
         }
     }
 }
-
-#[test]
-fn typed_text_keeps_windows_line_breaks() {
-    let dir = TempDir::new().unwrap();
-    fs::write(dir.path().join("dos.txt"), "to be\r\nor not\r\n".repeat(60)).unwrap();
-    small_run(dir.path(), &["data.path=dos.txt", "data.vocab=auto", "training.steps=9"], "run");
-    browse("line_breaks.mjs", &[dir.path().join("run/report.html")]);
-}

@@ -75,7 +75,7 @@ mod vector;
 
 pub use bf16::{amx::is_used as uses_amx, has_instructions as has_bf16_instructions, round};
 pub use matmul::Precision;
-pub use vector::{INSTRUCTION_SET_VARIABLE, requested_instruction_set};
+pub use vector::{INSTRUCTION_SET_VARIABLE, UnknownInstructionSet, requested_instruction_set};
 
 #[cfg(test)]
 mod tests {

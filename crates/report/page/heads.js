@@ -80,7 +80,7 @@ function drawScoreTable() {
   const levels = new Map();
   data.chance.forEach((chance, layer) => levels.set(JSON.stringify(chance), [...(levels.get(JSON.stringify(chance)) ?? []), layer]));
   const chance = Array.from(levels.values(), (layers) => element("tr", {},
-    element("th", { scope: "row" }, element("span", { class: "term", "data-term": "chance" }, "chance"), levels.size === 1 ? "" : `, ${layers.length === 1 ? "layer" : "layers"} ${layers.join(", ")}`),
+    element("th", { scope: "row" }, termElement("chance", "chance"), levels.size === 1 ? "" : `, ${layers.length === 1 ? "layer" : "layers"} ${layers.join(", ")}`),
     ...data.scores.map((score) => element("td", {}, fixed(chanceOf(score, layers[0]), score.digits)))));
   at("scores").replaceChildren(head, element("tbody", {}, ...rows), element("tfoot", {}, ...chance));
   if (!focused) return;
@@ -92,13 +92,14 @@ function drawScoreTable() {
 const chanceOf = (score, layer = state.layer) => data.chance[layer]?.[score.key] ?? null;
 
 /** Returns the chance level of a score as a note, or nothing for a score without one. */
-const chanceInWords = (score, layer = state.layer) => (chanceOf(score, layer) === null ? "" : element("span", { class: "muted" }, " (", element("span", { class: "term", "data-term": "chance" }, "chance"), ` ${fixed(chanceOf(score, layer), score.digits)})`));
+const chanceInWords = (score, layer = state.layer) => (chanceOf(score, layer) === null ? "" : element("span", { class: "muted" }, " (", termElement("chance", "chance"), ` ${fixed(chanceOf(score, layer), score.digits)})`));
 
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {
   at("chosen").replaceChildren(layerHead(state.layer, state.head));
   for (const id of ["scores-of", "head-scores"]) at(id).hidden = state.kind !== "decoder" || data.scores.length === 0;
-  at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}:`);
+  const isEarlier = frames.some(({ sample, step }) => sample === state.sample && step !== null);
+  at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}${isEarlier ? ", at the end of training" : ""}:`);
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [
     element("dt", { title: score.meaning }, score.name),
     element("dd", { "data-score": score.key, "data-chance": chanceOf(score) ?? "" }, fixed(data.heads[state.layer][state.head][score.key], score.digits), chanceInWords(score)),

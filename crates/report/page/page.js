@@ -96,7 +96,7 @@ const views = [
   [["layer", "head", "sample", "kind", "sort", "view", "score", "direction"], markControls],
   [["sample"], drawPredictions],
   [["sample", "position", "peeked"], readPrediction],
-  [["layer", "head", "kind"], drawChosen],
+  [["layer", "head", "kind", "sample"], drawChosen],
   [["sort", "ascending", "layer", "head"], drawScoreTable],
   [["theme", "kind", "layer", "head", "scale"], drawFilm],
   [["sample"], markFilm],
@@ -251,11 +251,11 @@ function drawSummary() {
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
   // Some names mean something else in sentences.
-  const nameOf = (name) => (SUMMARY_TERMS[`summary ${name}`] ? [element("span", { class: "term", "data-term": `summary ${name}` }, name)] : withTerms(name));
+  const nameOf = (name) => (SUMMARY_TERMS[`summary ${name}`] ? [termElement(`summary ${name}`, name)] : withTerms(name));
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...nameOf(name)), element("dd", {}, ...withTerms(value)))));
   const [line, ...parts] = data.circuit?.sentences ?? [];
   at("circuit").hidden = line === undefined;
-  at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`));
+  at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`, new Set(), { isWithinControl: true }));
   const defined = new Set();
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part, defined))));
   if (data.circuit?.sequences > 1) {

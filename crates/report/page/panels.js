@@ -36,6 +36,9 @@ function matrixGroup(x, y) {
   return group;
 }
 
+/** Adds the kind of attention to rows with a header, if there are several kinds. */
+const withKind = (rows) => (data.maps[0].length < 2 ? rows : rows.map((row, index) => [index === 0 ? "kind" : state.kind, ...row]));
+
 /** Returns a row for each visible cell of the maps of these heads, of all queries or of those at `only`. */
 function weightRows(heads, only = null) {
   const { queries, keys, weight } = maps();
@@ -46,11 +49,13 @@ function weightRows(heads, only = null) {
       if (value !== null && (only === null || only.includes(i))) rows.push([layer, head, query.positions, key.positions, query.text, key.text, value]);
     }));
   }
-  return rows;
+  return withKind(rows);
 }
 
+/** Returns the kind of attention for a heading, if there are several kinds. */
+const kindHeading = () => (data.maps[0].length > 1 ? `${KINDS[state.kind].name}, ` : "");
 /** Returns the head and the sequence of the map on display. */
-const mapHeading = () => `${data.maps[0].length > 1 ? `${KINDS[state.kind].name}, ` : ""}${layerHead(state.layer, state.head)}, ${data.readings[state.sample].sequence}`;
+const mapHeading = () => `${kindHeading()}${layerHead(state.layer, state.head)}, ${data.readings[state.sample].sequence}`;
 
 function predictionRows() {
   const { inputs, targets, most_likely } = data.readings[state.sample];
@@ -73,7 +78,7 @@ function historyRows() {
 
 function pairRows() {
   const [one, two] = pairSides();
-  const rows = [["query", "key", "first", "second"]];
+  const rows = [["query", "key", `first: ${one.name}`, `second: ${two.name}`]];
   one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
     const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
     if (values.some((value) => value !== null)) rows.push([query.positions, key.positions, ...values]);
@@ -82,35 +87,33 @@ function pairRows() {
 }
 
 function filmRows() {
-  const rows = [["step", "query", "key", "weight"]];
+  const rows = [["step", "layer", "head", "query", "key", "weight"]];
   for (const { sample, name } of frames) {
     const { queries, keys, weight } = maps(sample);
     queries.forEach((query, i) => keys.forEach((key, j) => {
       const value = weight(state.layer, state.head, i, j);
-      if (value !== null) rows.push([name.replace(/^step |,/g, ""), query.positions, key.positions, value]);
+      if (value !== null) rows.push([name.replace(/^step |,/g, ""), state.layer, state.head, query.positions, key.positions, value]);
     }));
   }
-  return rows;
+  return withKind(rows);
 }
 
-/** Returns the rows of a table; those of vectors that continue in further rows of the same name are joined. */
-function joinedRows(table) {
-  const rows = Array.from(table.rows, (row) => Array.from(row.cells, (cell) => cell.textContent.trim().replaceAll("−", "-")));
-  if (!table.matches(".vectors")) return rows;
-  const joined = new Map();
-  for (const [name, ...values] of rows) joined.set(name, [...(joined.get(name) ?? [name]), ...values]);
-  return [...joined.values()];
+/** Returns the numbers of a weight's computation, one per row; vectors have an index. */
+function weightNumberRows() {
+  const { cell: { kind, layer, head, query, key }, traced } = shownWeight;
+  const { differential, unrotated, ...plain } = traced;
+  const named = { ...plain, ...(unrotated ? { query_before_rotation: unrotated.query, key_before_rotation: unrotated.key } : {}), ...(differential ?? {}) };
+  const numbers = Object.entries(named).flatMap(([name, value]) => (Array.isArray(value) ? value.map((number, index) => [name, index, number]) : [[name, null, value]]));
+  return [["kind", "layer", "head", "query", "key", "quantity", "index", "value"],
+    ...numbers.filter(([, , value]) => typeof value === "number").map((row) => [kind, layer, head, query, key, ...row])];
 }
 
-/** Returns the steps of a weight's computation: the text of each, and its vectors. */
-function weightStepRows() {
-  const rows = [["step", "name", "values"]];
-  for (const step of at("weight-steps").children) {
-    const name = step.querySelector("h4")?.textContent ?? "";
-    for (const formula of step.querySelectorAll(".formula")) rows.push([step.dataset.step, name, formula.textContent]);
-    for (const table of step.querySelectorAll("table")) rows.push(...joinedRows(table).map((cells) => [step.dataset.step, name, ...cells]));
-  }
-  return rows;
+/** Returns what each component adds to the residual stream, and the most likely tokens at each depth. */
+function residualStreamRows() {
+  const position = Number(at("flow-table").dataset.position), target = live.tokenizer.token(drawnFlow.target);
+  const parts = drawnFlow.parts.map((part) => [position, target, partInWords(part), null, part.length, part.logit, null, null]);
+  const stages = drawnFlow.stages.flatMap(({ length, top }, depth) => top.map(({ id, probability }) => [position, target, "residual stream", depth, length, null, live.tokenizer.token(id), probability]));
+  return [["position", "target", "component", "layers_before", "length", "share_of_logit", "token", "probability"], ...parts, ...stages];
 }
 
 /** Returns the components and paths, each with its effect on the input at hand. */
@@ -133,19 +136,19 @@ function patchingRows() {
 /** @type {Panel[]} */
 const SAVED_PANELS = [
   { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup }, heading: mapHeading },
-  { ids: ["next"], name: "next-token", rows: () => [["id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [id, live.tokenizer.token(Number(id)), probability])] },
-  { ids: ["side"], name: "head", rows: () => [["score", "value", "chance"], ...data.scores.map((score) => [score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
-  { ids: ["weight"], name: "weight", rows: weightStepRows },
-  { ids: ["flow"], name: "residual-stream", rows: () => tableRows("flow-table") },
+  { ids: ["next"], name: "next-token", rows: () => [["position", "id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [at("candidates-after").dataset.position, id, live.tokenizer.token(Number(id)), probability])] },
+  { ids: ["side"], name: "head", rows: () => [["layer", "head", "score", "value", "chance"], ...data.scores.map((score) => [state.layer, state.head, score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
+  { ids: ["weight"], name: "weight", rows: weightNumberRows },
+  { ids: ["flow"], name: "residual-stream", rows: residualStreamRows },
   { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]) },
   { ids: ["components"], name: "circuit", rows: circuitRows },
   { ids: ["patching-result"], name: "patching", rows: patchingRows },
   { ids: ["pair"], name: "comparison", rows: pairRows },
-  { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads) },
+  { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads), heading: () => `${kindHeading()}${data.readings[state.sample].sequence}` },
   { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
   { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
   { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
-  { ids: ["film-strip"], name: "replay", rows: filmRows },
+  { ids: ["film-strip"], name: "replay", rows: filmRows, heading: () => `${kindHeading()}${layerHead(state.layer, state.head)}, ${data.readings[data.sample].sequence}` },
   { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
 ];
 

@@ -68,7 +68,7 @@ function appendBox(parts, style, { left: x, top: y, width, height }) {
   const rect = { x, y, width, height, rx: parseFloat(style.borderTopLeftRadius) || 0 };
   if (isVisible(style.backgroundColor)) parts.push(svgElement("rect", { ...rect, fill: style.backgroundColor }));
   const drawn = sides.map((side) => side.width > 0 && side.style !== "none" && isVisible(side.color));
-  const dash = (side) => (side.style === "dashed" || side.style === "dotted" ? "3 2" : "none");
+  const dash = (side) => ({ dashed: "7 3", dotted: "2 3" }[side.style] ?? "none");
   if (drawn.every(Boolean)) parts.push(svgElement("rect", { ...rect, fill: "none", stroke: sides[0].color, "stroke-width": sides[0].width, "stroke-dasharray": dash(sides[0]) }));
   else {
     const ends = [[x, y, x + width, y], [x + width, y, x + width, y + height], [x, y + height, x + width, y + height], [x, y, x, y + height]];
@@ -107,6 +107,7 @@ class Drawing {
     else appendBox(this.parts, getComputedStyle(node), rect);
     if (this.parts.length > count) this.extend(rect);
     if (!(node instanceof HTMLElement)) return;
+    if (node.matches("ol:not(.bars) > li")) this.appendNumber(node, rect);
     for (const child of node.childNodes) this.append(child);
     // The weight below a highlighted token.
     if (node.dataset.shown) {
@@ -114,6 +115,14 @@ class Drawing {
       text.setAttribute("text-anchor", "middle");
       this.parts.push(text);
     }
+  }
+
+  /** Appends the number of an item of a list. */
+  appendNumber(item, { left, top }) {
+    const style = getComputedStyle(item.firstElementChild ?? item), number = Array.from(item.parentElement.children).indexOf(item) + 1;
+    const text = textElement(`${number}.`, left - 6, top + 0.95 * parseFloat(style.fontSize) + 2, style);
+    text.setAttribute("text-anchor", "end");
+    this.parts.push(text);
   }
 
   /** Appends a line of text above the panel. */

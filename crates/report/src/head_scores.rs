@@ -1,6 +1,6 @@
 //! `head_scores`: the scores of heads, layer by head, one panel per kind of score.
 
-use crate::draw::color::{MUTED, color};
+use crate::draw::color::{MUTED, of_values};
 use crate::draw::{
     Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, WIDTH,
     draw_color_bar, round_up, stride_of,
@@ -73,7 +73,8 @@ pub fn picture(
         map.draw(&mut picture, area, range, score.digits, "–");
         draw_labels(&mut picture, area, heads.len(), max_heads);
         let bar = Rect { left: area.right() + 8.0, width: 10.0, height: cells.1.max(MIN_BAR_HEIGHT), ..area };
-        draw_color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
+        let shade = move |fraction: f64| of_values(range)(range.start + fraction * range.length());
+        draw_color_bar(&mut picture, bar, shade, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }

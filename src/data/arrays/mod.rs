@@ -27,7 +27,7 @@ const HEAD_BYTES: usize = 1 << 16;
 
 /// The position, the type and the shape of the ids in a file.
 #[derive(Debug, PartialEq, Eq)]
-struct Layout {
+struct ArrayLayout {
     /// The name of the format.
     format: ArrayFormat,
     integer: Integer,
@@ -117,7 +117,7 @@ fn file(config: &DataConfig) -> Result<PathBuf> {
 }
 
 /// Opens the file of an array at `path`, and determines its layout.
-fn open(config: &DataConfig, path: &Path) -> Result<(Bytes, Layout)> {
+fn open(config: &DataConfig, path: &Path) -> Result<(Bytes, ArrayLayout)> {
     let failed = |error| Error::io("read", path, error);
     let (bytes, head, length) = match files::open(path)? {
         Input::Stream(bytes) => {
@@ -153,7 +153,7 @@ fn open(config: &DataConfig, path: &Path) -> Result<(Bytes, Layout)> {
 }
 
 /// Returns an error if a NumPy file is shorter or longer than its header declares.
-fn check_length(path: &Path, layout: &Layout, length: u64) -> Result<()> {
+fn check_length(path: &Path, layout: &ArrayLayout, length: u64) -> Result<()> {
     let mut sizes = layout.shape.iter().map(|&size| size as u64);
     let all = sizes.try_fold(layout.integer.bytes as u64, u64::checked_mul);
     let expected = all.and_then(|all| all.checked_add(layout.start));
@@ -196,7 +196,7 @@ fn vocabulary(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Option<
 /// # Errors
 /// Returns an error with the position of the first id that is negative or not below `size`. `limit` describes the
 /// origin of `size`.
-fn checked(ids: &IdsInFile, layout: &Layout, size: usize, limit: &str) -> Result<u64> {
+fn checked(ids: &IdsInFile, layout: &ArrayLayout, size: usize, limit: &str) -> Result<u64> {
     let (index, id) = match ids.largest(size as u64 - 1)? {
         Ok(largest) => return Ok(largest),
         Err(outside) => outside,

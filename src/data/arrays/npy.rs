@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{ArrayFormat, Layout};
+use super::{ArrayFormat, ArrayLayout};
 use crate::data::ids::Integer;
 use crate::error::{Error, Result};
 use crate::files::quoted;
@@ -17,7 +17,7 @@ pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 ///
 /// # Errors
 /// Returns an error if the header is damaged, or if the array does not hold integers in one or two dimensions.
-pub(super) fn layout(path: &Path, head: &[u8]) -> Result<Layout> {
+pub(super) fn layout(path: &Path, head: &[u8]) -> Result<ArrayLayout> {
     let damaged = || Error::file(path, "has a damaged NumPy header; save the array again with `numpy.save`");
     let (size, after) = match (head.get(6), head.get(8..)) {
         (Some(1), Some([a, b, ..])) => (u16::from_le_bytes([*a, *b]).into(), 10),
@@ -58,7 +58,7 @@ pub(super) fn layout(path: &Path, head: &[u8]) -> Result<Layout> {
         );
         return Err(Error::file(path, problem));
     }
-    Ok(Layout { format: ArrayFormat::Npy, integer, start: (after + size) as u64, shape })
+    Ok(ArrayLayout { format: ArrayFormat::Npy, integer, start: (after + size) as u64, shape })
 }
 
 /// Returns the integer type of an array, from the value of `descr`.
@@ -100,7 +100,7 @@ fn integer(path: &Path, descr: &str) -> Result<Integer> {
 mod tests {
     use super::*;
 
-    fn read(descr: &str, order: &str, shape: &str, version: u8) -> Result<Layout> {
+    fn read(descr: &str, order: &str, shape: &str, version: u8) -> Result<ArrayLayout> {
         let header = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}    \n");
         let length = header.len() as u32;
         let length =

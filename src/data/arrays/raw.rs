@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ArrayFormat, Layout};
+use super::{ArrayFormat, ArrayLayout};
 use crate::data::config::Dtype;
 use crate::data::ids::Integer;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ const MAX_UPPER_HALF: u16 = 16;
 ///
 /// # Errors
 /// Returns an error if the file does not hold ids, or has another length than they have.
-pub(super) fn layout(path: &Path, dtype: Dtype, head: &[u8], length: u64) -> Result<Layout> {
+pub(super) fn layout(path: &Path, dtype: Dtype, head: &[u8], length: u64) -> Result<ArrayLayout> {
     if let Some(layout) = llm_c(path, head, length)? {
         return Ok(layout);
     }
@@ -45,11 +45,11 @@ pub(super) fn layout(path: &Path, dtype: Dtype, head: &[u8], length: u64) -> Res
         return Err(Error::file(path, problem));
     }
     let count = (length / integer.bytes as u64) as usize;
-    Ok(Layout { format: ArrayFormat::Raw, integer, start: 0, shape: vec![count] })
+    Ok(ArrayLayout { format: ArrayFormat::Raw, integer, start: 0, shape: vec![count] })
 }
 
 /// Returns the layout of a file of llm.c: a magic number, a version, the number of ids, and zeros.
-fn llm_c(path: &Path, head: &[u8], length: u64) -> Result<Option<Layout>> {
+fn llm_c(path: &Path, head: &[u8], length: u64) -> Result<Option<ArrayLayout>> {
     let word = |index: usize| head.as_chunks().0.get(index).map(|bytes| u32::from_le_bytes(*bytes));
     let magic = LLM_C.into_iter().find(|(magic, _)| word(0) == Some(*magic));
     // Version 7 is that of Llama 3.
@@ -69,7 +69,12 @@ fn llm_c(path: &Path, head: &[u8], length: u64) -> Result<Option<Layout>> {
         return Err(Error::file(path, problem));
     }
     let integer = Integer::unsigned(bytes);
-    Ok(Some(Layout { format: ArrayFormat::LlmC, integer, start: LLM_C_HEADER, shape: vec![count as usize] }))
+    Ok(Some(ArrayLayout {
+        format: ArrayFormat::LlmC,
+        integer,
+        start: LLM_C_HEADER,
+        shape: vec![count as usize],
+    }))
 }
 
 /// Returns an error for text, and for a file in another binary format.
@@ -141,7 +146,7 @@ pub(super) fn name(integer: Integer) -> String {
 mod tests {
     use super::*;
 
-    fn read(dtype: Dtype, bytes: &[u8]) -> Result<Layout> {
+    fn read(dtype: Dtype, bytes: &[u8]) -> Result<ArrayLayout> {
         layout("a.bin".as_ref(), dtype, bytes, bytes.len() as u64)
     }
 

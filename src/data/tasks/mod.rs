@@ -40,12 +40,11 @@ use super::sequences::{Rows, Sequences};
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
 use crate::numbers::counted;
-use crate::terminal::{ProgressKind, Waiting};
 
 /// The maximum number of ids of a drawn set: 2^28, or 800 MB with their roles.
 const MAX_IDS: usize = 1 << 28;
 
-/// The maximum number of ids that are drawn without a progress line. Drawing them takes about a second.
+/// The maximum number of ids that are drawn without a notice. Drawing them takes about a second.
 const MAX_SILENT_IDS: usize = 1 << 23;
 
 /// A target is determined if the optimal predictor gives it at least this probability: 0.99.
@@ -181,9 +180,9 @@ impl SequenceTask for FixedProbabilities {
 pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     let task = build(config, seed)?;
     let (samples, tokens) = (config.train_samples + config.valid_samples, task.tokens());
-    let activity = format!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
-    let is_slow = samples * tokens > MAX_SILENT_IDS;
-    let _waiting = is_slow.then(|| Waiting::new(ProgressKind::automatic(), &activity));
+    if samples * tokens > MAX_SILENT_IDS {
+        log::info!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
+    }
     let set = |samples, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
         let (rows, losses) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::header::Header;
+use super::header::GgufHeader;
 use super::layout::TensorLayout;
 
 /// The names of a tensor in a file and in transformers, without `.weight` or `.bias`, and its layout in the file.
@@ -26,7 +26,7 @@ pub(super) struct GgufArchitecture {
     /// for learned positions.
     pub rotation: Option<[&'static str; 2]>,
     /// Returns further keys of the `config.json`.
-    pub more: fn(&Header) -> Vec<(&'static str, Value)>,
+    pub more: fn(&GgufHeader) -> Vec<(&'static str, Value)>,
 }
 
 /// The supported architectures.
@@ -237,14 +237,14 @@ const GPT_NEOX_KEYS: &[KeyRow] =
     &[("attention.layer_norm_epsilon", "layer_norm_eps"), ("use_parallel_residual", "use_parallel_residual")];
 
 /// Returns the flags of biases, which a file has only as tensors.
-fn biases(header: &Header) -> Vec<(&'static str, Value)> {
+fn biases(header: &GgufHeader) -> Vec<(&'static str, Value)> {
     let has = |name| json!(header.tensor(name).is_some());
     vec![("attention_bias", has("blk.0.attn_q.bias")), ("mlp_bias", has("blk.0.ffn_up.bias"))]
 }
 
 /// Returns the key `query_pre_attn_scalar` of a Gemma, which a file lacks: the width of a head, but the quotient of the
 /// width of the model and the number of heads in the 27B models, which are recognised by their number of layers.
-fn query_scale(header: &Header, architecture: &str, layers_of_27b: usize) -> Value {
+fn query_scale(header: &GgufHeader, architecture: &str, layers_of_27b: usize) -> Value {
     let size = |key: &str| header.size(&format!("{architecture}.{key}"));
     match size("block_count") {
         Some(layers) if layers == layers_of_27b => {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::architectures::GgufArchitecture;
-use super::header::Header;
+use super::header::GgufHeader;
 use super::rotation;
 use crate::error::Result;
 use crate::weights::file::WeightsFile;
@@ -23,7 +23,11 @@ const IDS: [(&str, &str); 3] = [
 ///
 /// # Errors
 /// Returns an error that names a key which is not supported.
-pub(super) fn config(file: &WeightsFile, header: &Header, architecture: &GgufArchitecture) -> Result<Value> {
+pub(super) fn config(
+    file: &WeightsFile,
+    header: &GgufHeader,
+    architecture: &GgufArchitecture,
+) -> Result<Value> {
     let remedy = "pass the config.json of the original model with --config";
     let mut config = Map::new();
     config.insert("model_type".into(), json!(architecture.model_type));

@@ -25,7 +25,7 @@ const LIST: u32 = 9;
 
 /// A header.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct GgufHeader {
     /// The metadata by key.
     pub metadata: BTreeMap<String, Value>,
     pub tensors: Vec<StoredTensor>,
@@ -57,7 +57,7 @@ pub(super) fn is_gguf(file: &WeightsFile) -> Result<bool> {
     Ok(file.bytes(0..MAGIC.len())? == MAGIC)
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads the header of a GGUF file.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use self::architectures::GgufArchitecture;
-use self::header::{Header, StoredTensor};
+use self::header::{GgufHeader, StoredTensor};
 use self::layout::TensorLayout;
 use super::file::{LazyTensor, WeightsFile};
 use super::foreign::finite;
@@ -38,7 +38,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct Gguf {
     file: WeightsFile,
-    header: Header,
+    header: GgufHeader,
     architecture: &'static GgufArchitecture,
 }
 
@@ -59,7 +59,7 @@ impl Gguf {
         if files.len() > 1 {
             return Err(file.error("is GGUF, which holds a complete model; pass only this file"));
         }
-        let header = Header::read(file)?;
+        let header = GgufHeader::read(file)?;
         if let Some(parts @ 2..) = header.size("split.count") {
             return Err(file.error(format!(
                 "is one of {parts} parts; merge them with `llama-gguf-split --merge FIRST_PART OUT` and pass the result"

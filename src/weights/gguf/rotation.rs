@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::architectures::GgufArchitecture;
-use super::header::Header;
+use super::header::GgufHeader;
 use crate::error::Result;
 use crate::weights::file::WeightsFile;
 
@@ -20,7 +20,7 @@ const LLAMA3: (f64, f64, usize) = (1.0, 4.0, 8192);
 /// Returns an error if the divisors of the frequencies cannot be read or are unknown.
 pub(super) fn add(
     file: &WeightsFile,
-    header: &Header,
+    header: &GgufHeader,
     architecture: &GgufArchitecture,
     config: &mut Map<String, Value>,
 ) -> Result<()> {

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::architectures::GgufArchitecture;
-use super::header::Header;
+use super::header::GgufHeader;
 use super::merges::{Piece, merges};
 use crate::data::Vocabulary;
 use crate::data::vocabulary::QWEN_WORDS;
@@ -43,7 +43,7 @@ struct GgufToken<'a> {
 /// Returns an error if the tokenizer is of an unsupported kind, or damaged.
 pub(super) fn vocabulary(
     file: &WeightsFile,
-    header: &Header,
+    header: &GgufHeader,
     architecture: &GgufArchitecture,
 ) -> Result<Option<Vocabulary>> {
     let Some(model) = header.text("tokenizer.ggml.model") else { return Ok(None) };
@@ -94,7 +94,7 @@ fn refused(file: &WeightsFile, key: &str, value: &str, supported: &str) -> Error
 }
 
 /// Returns the tokens, without the placeholders that llama.cpp adds for the unused rows of an embedding.
-fn tokens(header: &Header) -> Vec<GgufToken<'_>> {
+fn tokens(header: &GgufHeader) -> Vec<GgufToken<'_>> {
     let kinds = header.list("tokenizer.ggml.token_type");
     let names = header.list("tokenizer.ggml.tokens").iter().enumerate();
     let tokens = names.map(|(id, name)| {
@@ -115,14 +115,14 @@ fn is_spaces(token: &GgufToken) -> bool {
 }
 
 /// Returns the name of the special token that a key such as `bos_token` names.
-fn special_token<'a>(header: &'a Header, key: &str) -> Option<(&'a str, usize)> {
+fn special_token<'a>(header: &'a GgufHeader, key: &str) -> Option<(&'a str, usize)> {
     let (_, key) = SPECIAL.into_iter().find(|(known, _)| *known == key)?;
     let id = header.size(key)?;
     Some((header.list("tokenizer.ggml.tokens").get(id)?.as_str()?, id))
 }
 
 /// Returns the contents of a `tokenizer_config.json`; `None` if there is no tokenizer.
-pub(super) fn config(header: &Header) -> Option<Map<String, Value>> {
+pub(super) fn config(header: &GgufHeader) -> Option<Map<String, Value>> {
     header.text("tokenizer.ggml.model")?;
     let mut config = Map::new();
     config.insert("tokenizer_class".into(), json!("PreTrainedTokenizerFast"));
@@ -154,7 +154,7 @@ fn post_processor([before, after]: [Option<(&str, usize)>; 2]) -> Value {
 }
 
 /// Returns the parts of a tokenizer whose tokens are sequences of bytes, as in GPT-2.
-fn byte_level(file: &WeightsFile, header: &Header, tokens: &[GgufToken]) -> Result<Value> {
+fn byte_level(file: &WeightsFile, header: &GgufHeader, tokens: &[GgufToken]) -> Result<Value> {
     const SUPPORTED: &str = "gpt-2, smollm, olmo, qwen2, llama-bpe, smaug-bpe and dbrx";
     let name = header.text("tokenizer.ggml.pre").unwrap_or("missing");
     let bytes = |use_regex: bool| {
@@ -194,7 +194,7 @@ fn byte_level(file: &WeightsFile, header: &Header, tokens: &[GgufToken]) -> Resu
 }
 
 /// Returns the parts of a SentencePiece tokenizer.
-fn sentence_piece(header: &Header, tokens: &[GgufToken], architecture: &GgufArchitecture) -> Value {
+fn sentence_piece(header: &GgufHeader, tokens: &[GgufToken], architecture: &GgufArchitecture) -> Value {
     let scores = header.list("tokenizer.ggml.scores");
     // The merges of Gemma are in the order of its vocabulary.
     let is_gemma = architecture.name.starts_with("gemma");

@@ -8,6 +8,8 @@
 mod register;
 mod walk;
 
+use std::ffi::OsString;
+use std::fmt;
 use std::sync::OnceLock;
 
 use pulp::Arch;
@@ -29,19 +31,35 @@ pub const INSTRUCTION_SET_VARIABLE: &str = "CAUSAL_ATTENTION_INSTRUCTION_SET";
 /// Returns the instruction set requested by [`INSTRUCTION_SET_VARIABLE`], or `None` if it is unset.
 ///
 /// # Errors
-/// Returns an error message that lists the allowed values if the variable has any other value.
-pub fn requested_instruction_set() -> Result<Option<&'static str>, String> {
-    const SETS: [&str; 3] = ["portable", "avx2", "avx512"];
+/// Returns [`UnknownInstructionSet`] if the variable has any other value.
+pub fn requested_instruction_set() -> Result<Option<&'static str>, UnknownInstructionSet> {
     let Some(requested) = std::env::var_os(INSTRUCTION_SET_VARIABLE) else { return Ok(None) };
-    let set = SETS.into_iter().find(|&set| requested == set);
-    let problem = || {
-        format!(
-            "{INSTRUCTION_SET_VARIABLE} = {requested:?} must be one of {}; unset it to use the widest instruction set",
-            SETS.join(", ")
-        )
-    };
-    set.map(Some).ok_or_else(problem)
+    let set = INSTRUCTION_SETS.into_iter().find(|&set| requested == set);
+    set.map(Some).ok_or(UnknownInstructionSet { requested })
 }
+
+/// The values of [`INSTRUCTION_SET_VARIABLE`].
+const INSTRUCTION_SETS: [&str; 3] = ["portable", "avx2", "avx512"];
+
+/// The error of an unknown value of [`INSTRUCTION_SET_VARIABLE`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownInstructionSet {
+    /// The value of the variable.
+    pub requested: OsString,
+}
+
+impl fmt::Display for UnknownInstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{INSTRUCTION_SET_VARIABLE} = {:?} must be one of {}; unset it to use the widest instruction set",
+            self.requested,
+            INSTRUCTION_SETS.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for UnknownInstructionSet {}
 
 /// Returns the instruction set of the kernels, detected once per process.
 pub(super) fn instruction_set() -> Arch {

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_the_difference_sum_to_one_minus_lambda() {
+    fn rows_sum_to_one_minus_lambda() {
         let attention = attention(HEADS);
         let input = Tensor::random([BATCH, TIME, D_MODEL], Distribution::Default, &Default::default());
         let found = attention.forward_with_weights(input, &Mask::causal(), &ScorePosition::None).unwrap();

@@ -40,7 +40,10 @@ impl Activation {
     /// Returns true if the activation is gated. The inner layer is then twice as wide as its output: half of its
     /// columns are the gate of the other half.
     pub fn is_gated(self) -> bool {
-        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh)
+        match self {
+            Self::Gelu | Self::GeluTanh | Self::Relu | Self::Relu2 | Self::Silu => false,
+            Self::Swiglu | Self::Geglu | Self::GegluTanh => true,
+        }
     }
 
     /// Returns the elementwise function of the activation.

@@ -22,7 +22,7 @@ const analysedComponents = () => (data.circuit?.components ?? []).map((found) =>
 const analysedPaths = () => (hasPaths ? data.circuit?.edges ?? [] : []).map((edge) => ({
   from: storedComponent(...edge.from, edge.from_cross), to: storedComponent(...edge.to, edge.to_cross), input: edge.input ?? null, ablated: edge.ablated,
 }));
-/** Returns the paths found on the input, and those of the analysis. */
+/** Returns the paths found on the input and the paths of the analysis. */
 function shownPaths() {
   const found = foundPaths?.key === circuitEffects.key ? foundPaths.paths : [];
   return [...found, ...analysedPaths().filter((path) => !found.some((other) => isSamePath(other, path)))];
@@ -147,11 +147,13 @@ function drawCircuitTables(components, paths) {
     element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", {}, cell)))))];
   const onData = analysis ? [`on ${analysis.sequences ?? "the"} validation sequences`] : [];
   const changed = (effect) => (effect === null ? "…" : signedText(effect, 3));
-  at("component-table").replaceChildren(...table(["component", "kind", "loss when ablated", "change", ...onData], components.map(({ component, kinds, effect, stored }) =>
-    [componentInWords(component), kinds.join(", "), effect === null ? "…" : fixed(loss + effect, 3), changed(effect), ...(analysis ? [changeOf(stored)] : [])])));
+  // Lines of the drawing can hide each other.
+  const toggle = (index, { isAblated }) => element("button", { type: "button", class: "toggle", "aria-pressed": isAblated, ...index }, isAblated ? "restore" : "ablate");
+  at("component-table").replaceChildren(...table(["component", "kind", "loss when ablated", "change", ...onData, "all panels"], components.map((found, index) =>
+    [componentInWords(found.component), found.kinds.join(", "), found.effect === null ? "…" : fixed(loss + found.effect, 3), changed(found.effect), ...(analysis ? [changeOf(found.stored)] : []), toggle({ "data-index": index }, found)])));
   at("path-table").hidden = paths.length === 0;
-  at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", "change", ...onData], paths.map((path) =>
-    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.stored)] : [])])));
+  at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", "change", ...onData, "all panels"], paths.map((path, index) =>
+    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.stored)] : []), toggle({ "data-path": index }, path)])));
 }
 
 /** Ablates or restores the component or path of an element of the drawing. */
@@ -181,6 +183,7 @@ function startCircuit() {
   at("ablate-by").value = ablateBy;
   for (const id of ["find-paths", "path-legend"]) at(id).hidden = !hasPaths;
   at("find-paths").addEventListener("click", findPaths);
+  for (const id of ["component-table", "path-table"]) at(id).addEventListener("click", (event) => event.target.closest(".toggle") && toggleAblation(event.target.closest(".toggle")));
   at("components").addEventListener("toggle", computeCircuit);
   makeRoving(at("circuit-drawing"), circuitElements, toggleAblation);
   answerViews.push(computeCircuit);

@@ -55,13 +55,17 @@ const SENTENCE_TERMS = [
 ].map(([pattern, term]) => ({ pattern: new RegExp(`^${/** @type {RegExp} */ (pattern).source}$`, "i"), source: /** @type {RegExp} */ (pattern).source, term }));
 const ALL_SENTENCE_TERMS = new RegExp(`\\b(${SENTENCE_TERMS.map(({ source }) => source).join("|")})\\b`, "i");
 
+/** Creates a word that shows its definition; within a control, it cannot be a button of its own. */
+const termElement = (term, text, { isWithinControl = false } = {}) =>
+  (isWithinControl ? element("span", { class: "term", "data-term": term }, text) : element("button", { type: "button", class: "term", "data-term": term }, text));
+
 /** Splits a text into parts, of which the terms show their definitions, each term once among the texts with the same `defined`. */
-function withTerms(text, defined = new Set()) {
+function withTerms(text, defined = new Set(), options = {}) {
   return text.split(ALL_SENTENCE_TERMS).map((part) => {
     const term = SENTENCE_TERMS.find(({ pattern }) => pattern.test(part))?.term;
     if (!term || defined.has(term)) return part;
     defined.add(term);
-    return element("span", { class: "term", "data-term": term }, part);
+    return termElement(term, part, options);
   });
 }
 

@@ -95,11 +95,25 @@ function drawFlowTargets({ stages, target }, follower) {
   at("flow-target").value = flowTarget ?? "";
 }
 
+/** Decomposes the logit of the token in the text field; an empty field selects the most likely token. */
+function chooseTypedToken() {
+  const field = at("flow-token");
+  const typed = tokenized(field.value);
+  const isKnown = typed.length === 1 && typed[0].id !== null;
+  field.setCustomValidity(field.value === "" || isKnown ? "" : typed.length > 1 ? "type one token" : "not in the vocabulary; type another token");
+  field.reportValidity();
+  if (field.value !== "" && !isKnown) return;
+  flowTarget = field.value === "" ? null : typed[0].id;
+  showFlow();
+}
+
 function startFlow() {
   at("flow").addEventListener("toggle", showFlow);
   makeRoving(at("flow-drawing"), flowButtons, chooseInFlow);
   at("flow-target").addEventListener("change", (event) => {
     flowTarget = event.target.value === "" ? null : Number(event.target.value);
+    at("flow-token").value = "";
     showFlow();
   });
+  at("flow-token").addEventListener("input", chooseTypedToken);
 }

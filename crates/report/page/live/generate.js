@@ -36,8 +36,8 @@ function updateNext({ answer, tokens }) {
   next = answer.logits.slice(answer.logits.length - answer.logits.length / tokens.length);
 }
 
-/** Returns the position of the input whose next tokens are shown: the selected one, or the last one of another sequence. */
-const candidatePosition = () => (isInputShown() ? Math.min(state.position, shownAnswer.tokens.length - 1) : shownAnswer.tokens.length - 1);
+/** Returns the position of the input whose next tokens are shown. */
+const candidatePosition = () => Math.min(state.position, shownAnswer.tokens.length - 1);
 
 /** Returns the logits of the token after a position. */
 function logitsAfter(position) {
@@ -52,6 +52,7 @@ function drawCandidates() {
     at(`${id}-text`).replaceChildren(String(text));
     at(id).setAttribute("aria-valuetext", text);
   }
+  if (!isGenerating && shownAnswer && !isInputShown()) return drawPredictedTokens();
   at("candidates-after").hidden = !next || isGenerating || !shownAnswer;
   if (!next) return at("candidates").replaceChildren();
   const isLive = isGenerating || !shownAnswer;
@@ -76,6 +77,18 @@ function drawCandidates() {
     return barRow([button], share, (share > 0 ? fixed(share, 3) : "excluded") + was, { "data-id": id, "data-probability": share, class: share > 0 ? isTrue : `cut ${isTrue}` });
   }));
   at("candidates").children[focused]?.querySelector("button").focus();
+}
+
+/** Draws the most likely tokens after the selected position of a sequence of the page, which is not the input. */
+function drawPredictedTokens() {
+  const { inputs, targets, most_likely: predicted, sequence } = data.readings[state.sample];
+  const position = Math.min(state.position, inputs.length - 1), target = targets[position];
+  at("candidates-after").hidden = false;
+  at("candidates-after").dataset.position = position;
+  at("candidates-after").replaceChildren("After ", tokenElement(inputs[position]), ` at position ${position} of ${isolated(sequence)}`,
+    ...(target === null ? ["."] : [", where ", tokenElement(target.text), ` follows (probability ${fixed(target.probability, 3)}).`]));
+  at("candidates").replaceChildren(...(predicted[position] ?? []).map(({ id, token, probability }) =>
+    barRow([tokenElement(token)], probability, fixed(probability, 3), { "data-id": id, "data-probability": probability, class: id === target?.id ? "true" : "" })));
 }
 
 /** Names the position whose next tokens are shown, and the token that follows it in the input. */

@@ -100,7 +100,7 @@ function drawPatching() {
     const share = recoveredShare(patched[index]), isChosen = restored.has(componentName(component));
     const button = element("button", { type: "button", class: "toggle", "aria-pressed": isChosen, "data-component": componentName(component) }, componentInWords(component));
     button.addEventListener("click", () => toggleRestored(component));
-    return barRow([button], Math.min(Math.max(share, 0), 1), `${fixed(100 * share, 1)} %`, { "data-share": share });
+    return barRow([button], share, `${fixed(100 * share, 1)}\u00a0%`, { "data-share": share, class: Math.abs(share) > 1 ? "clipped" : "" });
   }));
   if (focused) /** @type {?HTMLElement} */ (at("patched-components").querySelector(`[data-component="${focused}"]`))?.focus();
 }
@@ -125,7 +125,7 @@ function drawStreamPatches() {
     return cell;
   }));
   at("patched-stream").replaceChildren(
-    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "recovered, in %"), ...columns.map((id) => element("th", { scope: "col" }, tokenElement(live.tokenizer.token(id)))))),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "recovered, in %"), ...columns.map((id, index) => element("th", { scope: "col" }, tokenElement(live.tokenizer.token(id)), ` at ${first + index}`)))),
     element("tbody", {}, ...stream.map(row).reverse()));
 }
 

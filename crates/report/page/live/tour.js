@@ -90,7 +90,7 @@ async function weightText() {
   const other = largest(seen, 2).find((index) => index !== key);
   const lead = other === undefined ? 0 : seen[key] - seen[other];
   const compared = other === undefined || !Number.isFinite(seen[other]) ? "It is the only key that the query can see."
-    : `The score of this key is ${fixed(Math.abs(lead), 2)} ${lead < 0 ? "below" : "above"} that of position ${other}, the ${lead < 0 ? "highest" : "next"} one, so its weight is ${factor(Math.exp(Math.abs(lead)))} times as ${lead < 0 ? "small" : "large"}.`;
+    : `The score of this key is ${fixed(Math.abs(lead), 2)} ${lead < 0 ? "below" : "above"} the ${lead < 0 ? "highest" : "next"} one, at position ${other}, so its weight is ${factor(Math.exp(Math.abs(lead)))} times as ${lead < 0 ? "small" : "large"}.`;
   const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
   return [`The map shows where ${layerHead(component.layer, component.head)} attends. ${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
     ` at position ${key} with a weight of ${fixed(tour.weightAt(component, query, key), 2)}. ${compared} Click the cell to see how the weight came about.`];

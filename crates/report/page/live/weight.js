@@ -32,6 +32,8 @@ function closeWeight() {
 
 /** The number of the last request, whose answer is shown. */
 let weightRequest = 0;
+/** The cell whose computation is shown, with its numbers; null before the first. */
+let shownWeight = null;
 
 async function showWeight() {
   const cell = selectedCell();
@@ -47,6 +49,7 @@ async function showWeight() {
   if (request !== weightRequest) return;
   at("weight-pair").replaceChildren(`${headInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
   Object.assign(at("weight").dataset, { ...cell, score: traced.score, weight: traced.weight });
+  shownWeight = { cell, traced };
   at("weight-steps").replaceChildren(...weightSteps({ ...traced, rival, rivalProducts }, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
     element("li", { "data-step": step }, element("h4", {}, title), element("p", {}, ...text), element("p", { class: "formula" }, formula), ...parts)));
   for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
@@ -246,12 +249,12 @@ function outputSteps({ weight, value, context, gate, output, stream, strength, w
   }];
   if (differential) {
     steps.push({
-      step: "norm", title: "Norm", text: ["The difference of two maps has a changing scale, so an RMS norm of the sum follows. The factor 1 − λ_init of this layer keeps the output as large as that of plain attention."],
+      step: "norm", title: "Norm", text: ["The difference of two maps has a changing scale, so an RMS norm of the sum follows. The factor 1 − λ_init of this layer keeps the output as large as in plain attention."],
       formula: `z′ = ${fixed(1 - differential.lambdaInit, 4)} RMSNorm(z)`, parts: [vectorTable("Normalised sum", [{ name: "z′", values: ungated }])],
     });
   }
   if (strength !== 1) {
-    steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is zero-ablated here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: `z′ = ${fixed(strength, 2)} z` });
+    steps.push({ step: "strength", title: "Your change", text: [isReplaced ? "This head is mean-ablated here, so its output is its mean." : strength === 0 ? "This head is zero-ablated here, so its output is zero." : `The output of this head is multiplied by ${fixed(strength, 2)} here.`], formula: isReplaced ? "output = mean of the head" : `z′ = ${fixed(strength, 2)} z` });
   }
   if (gate) {
     steps.push({
@@ -261,11 +264,15 @@ function outputSteps({ weight, value, context, gate, output, stream, strength, w
   }
   const hasStream = live.config.architecture !== "one_layer";
   const most = largest(weights, 1)[0];
+  const numbers = isReplaced ? "This mean has" : "The output projection turns these numbers into";
+  const product = isReplaced ? "output = mean of the head" : strength !== 1 || gate || differential ? "output = z′ W_O" : "output = z W_O";
+  // The highest weight says nothing about a head whose output is replaced.
+  const highest = isReplaced || strength === 0 ? [] : [" The highest weight of this query is on ", ...cellInWords(cells[most]), "."];
   steps.push({
     step: "output", title: hasStream ? "Output to the residual stream" : "Output", text: [hasStream
-      ? `The output projection turns these numbers into ${output.length} numbers, which are added to the residual stream at the query${live.config.norm === "pre" ? "" : live.config.norm === "post" ? " before its norm" : " after a norm"}. The largest share comes from `
-      : `The output projection turns these numbers into ${output.length} numbers. The largest share comes from `, ...cellInWords(cells[most]), ", the key with the highest weight."],
-    formula: `output = z W_O,  length ${fixed(norm(output), 2)}${hasStream ? `;  residual stream before: length ${fixed(norm(stream), 2)}` : ""}`,
+      ? `${numbers} ${output.length} numbers, which are added to the residual stream at the query${live.config.norm === "pre" ? "" : live.config.norm === "post" ? " before its norm" : " after a norm"}.`
+      : `${numbers} ${output.length} numbers.`, ...highest],
+    formula: `${product},  length ${fixed(norm(output), 2)}${hasStream ? `;  residual stream before: length ${fixed(norm(stream), 2)}` : ""}`,
     parts: [vectorTable("Output of the head", [{ name: "output", values: output }])],
   });
   return steps;

@@ -1,7 +1,7 @@
 //! `heads`: the scores of all heads, one row per run and one panel per score.
 
 use super::Comparison;
-use crate::draw::color::{MUTED, color};
+use crate::draw::color::{MUTED, of_values};
 use crate::draw::{
     Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, draw_color_bar, stride_of,
 };
@@ -77,7 +77,8 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
             picture.text(&format!("{layer}.{head}"), (x, area.top - 9.0), &small);
         }
         let bar = Rect { left: area.right() + 10.0, width: 10.0, height: rows.max(MIN_BAR_HEIGHT), ..area };
-        draw_color_bar(&mut picture, bar, color, &Axis::new("", range, Scale::Linear));
+        let shade = move |fraction: f64| of_values(range)(range.start + fraction * range.length());
+        draw_color_bar(&mut picture, bar, shade, &Axis::new("", range, Scale::Linear));
     }
     Some(picture)
 }

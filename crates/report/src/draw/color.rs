@@ -2,6 +2,8 @@
 
 pub use plotters::style::RGBColor;
 
+use super::number::Interval;
+
 /// The background.
 pub const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
 /// Titles and axes.
@@ -50,6 +52,15 @@ pub fn line_color(fraction: f64) -> RGBColor {
 /// Returns a shade of blue above the middle of a scale, and a shade of vermilion below it.
 pub fn diverging(fraction: f64) -> RGBColor {
     mix(BACKGROUND, if fraction < 0.5 { VERMILION } else { BLUE }, (2.0 * fraction - 1.0).abs().min(1.0))
+}
+
+/// Returns the colours of a range of values: diverging around zero if some are negative, else Viridis.
+pub(crate) fn of_values(range: Interval) -> impl Fn(f64) -> RGBColor + Copy {
+    let most = range.start.abs().max(range.end.abs());
+    move |value| match range.start < 0.0 {
+        true => diverging(0.5 + value / (2.0 * most)),
+        false => color((value - range.start) / range.length()),
+    }
 }
 
 fn rgb(code: u32) -> RGBColor {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use plotters::style::RGBColor;
 
 use super::axis::Axis;
-use super::color::{BACKGROUND, MUTED, SHADE, color, contrast};
+use super::color::{BACKGROUND, MUTED, SHADE, contrast, of_values};
 use super::number::Interval;
 use super::picture::{Picture, Rect};
 use super::text::Text;
@@ -79,7 +79,7 @@ impl HeatMap {
     /// digits after the point. Cells without a value are shaded and labelled `blank`, or stay white if `blank` is
     /// empty.
     pub fn draw(&self, picture: &mut Picture, area: Rect, range: Interval, digits: usize, blank: &str) {
-        self.draw_in(picture, area, |value| color((value - range.start) / range.length()), (digits, blank));
+        self.draw_in(picture, area, of_values(range), (digits, blank));
     }
 
     /// Draws the map in the colours of a function of the value.
@@ -171,7 +171,12 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
 }
 
 /// Draws a colour bar with the values of `axis` on its right; `color` maps the fraction from the bottom to a colour.
-pub fn draw_color_bar(picture: &mut Picture, bar: Rect, color: fn(f64) -> RGBColor, axis: &Axis) {
+pub fn draw_color_bar(
+    picture: &mut Picture,
+    bar: Rect,
+    color: impl Fn(f64) -> RGBColor + 'static,
+    axis: &Axis,
+) {
     picture.image(bar, move |_, down| color(1.0 - down));
     axis.draw_right(picture, bar);
 }

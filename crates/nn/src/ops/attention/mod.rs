@@ -178,8 +178,8 @@ impl<B: Backend> AttentionSteps<B> {
         dropout::run(masked_softmax(scores, &self.mask, self.parts.sinks.as_ref()), self.dropout)
     }
 
-    /// Returns the weighted sum of the values. If there are fewer patterns than heads, each is that of adjacent heads with
-    /// the same values.
+    /// Returns the weighted sum of the values. If there are fewer patterns than heads, adjacent heads with the same
+    /// values share one.
     ///
     /// # Shapes
     /// `pattern` `[batch, heads, query_time, key_time]`; the result is `[batch, heads, query_time, d_head]`.
