@@ -151,8 +151,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     found.sentences.iter().for_each(|sentence| say(sentence));
     neurons::print(&found, &vocabulary);
-    // An interrupted search does not replace a complete one.
-    if signal.is_none() {
+    // An interrupted search does not replace a complete one, and neither does one that ended without a result.
+    let has_nothing = found.cut.is_some() && found.gain.no_circuit.is_some();
+    if signal.is_none() && !has_nothing {
         let written = write(&found, (&folder, &vocabulary), is_given.then_some(out.as_path()))?;
         written.iter().for_each(|path| say(&path.display().to_string()));
     }

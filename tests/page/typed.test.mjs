@@ -117,7 +117,7 @@ test("temperature, top-k and top-p truncate the distribution", () => {
 });
 
 test("NaN weights are not zero", () => {
-  const { weightOf, byteOf } = new Function("color", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0]);
+  const { weightOf, byteOf } = new Function("color", "data", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0], {});
   assert.deepEqual([NaN, 0, 1, null].map(byteOf), [255, 0, 254, null]);
   assert.deepEqual([255, 0, 254, null].map(weightOf), [NaN, 0, 1, null]);
 });

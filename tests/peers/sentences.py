@@ -298,7 +298,7 @@ FORMS = [
     (RANDOM.format("restoring", "components? in one pair", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),
     (r"With random weights, the largest attention weights of heads are: (.*)\.", Explanation.random_kinds),
-    (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components? changes the (?P<name>.*) by at most "
+    (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components?(?: with the largest estimates, of {NUMBER},)? changes the (?P<name>.*) by at most "
      rf"(?P<largest>{NUMBER}) on the same (?P<targets>{NUMBER}) targets?\.", Explanation.chance),
     (rf"Of ({NUMBER}) possible connections? between these components, ({NUMBER}) with the largest estimated effects were "
      r"ablated\.", Explanation.tested),

@@ -49,8 +49,10 @@ function maps(sample = state.sample, kind = state.kind) {
   return unpacked.get(name);
 }
 
-/** The largest absolute weight, in pages whose weights can be negative (differential attention); null in others. */
+/** The largest absolute weight, in pages that store negative weights (differential attention); null in others. */
 const SIGNED_LIMIT = data.signed_limit ?? null;
+/** True if weights can be negative, also those that the page computes. */
+const IS_SIGNED = SIGNED_LIMIT !== null || Boolean(data.model?.config.differential);
 /**
  * The encoding of a weight in a byte: its square root in 254 steps, or 255 for NaN. Signed weights have 127 steps on both
  * sides of zero, up to their limit.
@@ -111,7 +113,7 @@ const scaleEnd = (layer, head, shown = maps()) => (state.scale === "head" ? roun
 const onScale = (share) => (state.scale === "root" ? Math.sign(share) * Math.sqrt(Math.abs(share)) : share);
 
 /** Returns the colour of a weight, given its share of the end of the scale: signed weights have two hues, and 0 the background. */
-const weightColor = (share) => (SIGNED_LIMIT === null ? color(onScale(Math.min(share, 1))) : differenceColor(onScale(share)));
+const weightColor = (share) => (IS_SIGNED ? differenceColor(onScale(share)) : color(onScale(Math.min(share, 1))));
 
 /** The colours of the scale as pixels, in invisibly fine steps. */
 const palette = new Uint32Array(1024).map((_, i, all) => {
@@ -174,7 +176,7 @@ function mapPixels({ keys, queries, keyRange = (_query) => [0, keys.length] }, v
 
 /** Draws the weights of a head. */
 function weightImage(layer, head, shown = maps(), top = scaleEnd(layer, head, shown)) {
-  if (SIGNED_LIMIT !== null) return differenceImage(shown, (query, key) => shown.weight(layer, head, query, key), top);
+  if (IS_SIGNED) return differenceImage(shown, (query, key) => shown.weight(layer, head, query, key), top);
   const last = palette.length - 1;
   return mapPixels(shown, (query, key) => shown.weight(layer, head, query, key), (value) => palette[Math.min(Math.round(onScale(value / top) * last), last)]);
 }

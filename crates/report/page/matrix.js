@@ -128,13 +128,13 @@ function drawCell(pen) {
 /** Draws the colours of the scale from left to right: of weights, or of differences around zero. */
 function drawScale(canvas, isChange) {
   const image = new ImageData(canvas.width, 1);
-  const shade = (share) => (isChange || SIGNED_LIMIT !== null ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
+  const shade = (share) => (isChange || IS_SIGNED ? differenceColor(onScale(2 * share - 1)) : color(onScale(share)));
   for (let x = 0; x < canvas.width; x++) image.data.set([...shade(x / (canvas.width - 1)), 255], x * 4);
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
 function drawBar() {
-  const isChange = isDifference(), isSigned = isChange || SIGNED_LIMIT !== null;
+  const isChange = isDifference(), isSigned = isChange || IS_SIGNED;
   drawScale(at("bar"), isChange);
   const top = isChange ? differenceEnd(state.layer, state.head) : scaleEnd(state.layer, state.head);
   at("bar-bottom").replaceChildren(isSigned ? `−${significant(top)}` : "0");
@@ -166,7 +166,7 @@ function readCell() {
   const description = value === null ? "not visible" : `weight ${formatWeight(value)}${before === null ? "" : ` (${formatWeight(before)} before the changes)`}`;
   const binNote = bin > 1 ? " (sum over these keys, mean over these queries)" : "";
   reading.replaceChildren("query ", ...cellInWords(queries[query]), " → key ", ...cellInWords(keys[key]), `: ${description}${binNote}`);
-  const ranked = SIGNED_LIMIT === null ? "highest" : "largest";
+  const ranked = IS_SIGNED ? "largest" : "highest";
   at("keys-title").replaceChildren(listsQueries ? `queries with the ${ranked} weights` : `keys with the ${ranked} weights`);
   at("keys").replaceChildren(...rows.slice(0, 6).filter((row) => row.value !== 0).map(({ cell, value }) =>
     barRow([tokenElement(cell.text), element("span", {}, `at ${cell.positions}`)], value, formatWeight(value))));

@@ -40,7 +40,7 @@ function drawPair() {
   at("pair-note").hidden = !missing;
   if (missing) return at("pair-maps").replaceChildren();
   const top = Math.max(...sides.map(({ layer, head, shown }) => scaleEnd(layer, head, shown)));
-  const ends = SIGNED_LIMIT !== null ? [`−${significant(top)}`, `+${significant(top)}`] : ["0", top < 1 ? `≥ ${significant(top)}` : "1"];
+  const ends = IS_SIGNED ? [`−${significant(top)}`, `+${significant(top)}`] : ["0", top < 1 ? `≥ ${significant(top)}` : "1"];
   const figures = sides.map(({ layer, head, shown, name }) => pairFigure(weightImage(layer, head, shown, top), name, shown, scaleBar(false, ...ends)));
   const difference = pairDifference(sides);
   const { shown } = sides[0];

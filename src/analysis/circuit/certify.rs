@@ -9,20 +9,27 @@ use super::watch::ExplanationStage;
 use crate::error::{Error, Result, ensure};
 
 impl<B: Backend> Bench<'_, B> {
+    /// Checks that all smaller circuits can be evaluated.
+    ///
+    /// # Errors
+    /// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
+    pub fn check_certifiable(&self) -> Result<()> {
+        let count = self.replacements.len();
+        ensure(count <= MAX_SINGLE_ABLATIONS, Error::Input, || {
+            format!(
+                "the model has {count} components, and all smaller circuits can be evaluated only for up to \
+                 {MAX_SINGLE_ABLATIONS}; search without this proof"
+            )
+        })
+    }
+
     /// Returns the smallest circuit: evaluates all sets of components that are smaller than the `found` circuit, in the order
     /// of their size, until one of a size stays within the tolerance. Of several, the closest to the full model counts.
     ///
     /// # Errors
-    /// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
+    /// Same as [`run`](super::run). The model passes [`check_certifiable`](Self::check_certifiable).
     pub fn certify(&self, found: Pruned, full: f64, tolerance: f64) -> Result<Pruned> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
-        ensure(all.len() <= MAX_SINGLE_ABLATIONS, Error::Input, || {
-            format!(
-                "the model has {} components, and all smaller circuits can be evaluated only for up to \
-                 {MAX_SINGLE_ABLATIONS}; search without this proof",
-                all.len()
-            )
-        })?;
         let members = |set: u32| {
             all.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, site)| *site)
         };

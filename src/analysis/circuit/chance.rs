@@ -7,10 +7,9 @@ use super::kind::HeadKind;
 /// The effects in a model of the same architecture with random weights, on the same targets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RandomEffects {
-    /// The largest change of the quantity, up or down, when a single component is ablated. Of many components, the one with
-    /// the largest estimate is ablated.
+    /// The largest change of the quantity, up or down, when a single component is ablated.
     pub largest: f64,
-    /// The number of components.
+    /// The number of components that were ablated: of many, the ones with the largest estimates.
     pub components: usize,
     /// The number of targets.
     pub targets: usize,

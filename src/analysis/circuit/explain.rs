@@ -84,7 +84,8 @@ pub fn explain<B: Backend>(
     if selected.is_some() {
         bench = Bench::new(model, samples, question, device)?;
         gain = Gain::new(&bench, (samples, question), None)?;
-        gain.no_circuit = None;
+        // All targets were evidence against chance already.
+        gain.no_circuit = gain.too_small();
     }
     bench.watch = context.watch.unwrap_or(&Unwatched);
     explained(&bench, samples, gain, &context)
@@ -155,6 +156,9 @@ fn search<B: Backend>(
     repeated: Option<&Repeated>,
     certifies: bool,
 ) -> Result<Found> {
+    if certifies {
+        bench.check_certifiable()?;
+    }
     let (full, tolerance) = (gain.model, TOLERANCE * gain.size());
     let preferred: Vec<Site> = repeated.map(Repeated::induction_heads).unwrap_or_default();
     let mut found = bench.search(full, tolerance, &preferred)?;

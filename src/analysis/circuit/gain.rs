@@ -154,6 +154,11 @@ impl Gain {
         (self.baseline - self.model).abs()
     }
 
+    /// Returns the reason why the gain is too small to be explained, however certain it is.
+    pub fn too_small(&self) -> Option<String> {
+        insufficient(self.model, (self.baseline_of, self.baseline), Some(MIN_GAIN))
+    }
+
     /// Returns samples in which only the targets count that are predicted better than by the unigram baseline, by at
     /// least the standard error of that gain over the targets.
     pub fn select(&self, samples: &[Sample]) -> Vec<Sample> {

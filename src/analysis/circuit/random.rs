@@ -14,7 +14,7 @@ use crate::Result;
 use crate::analysis::Sample;
 use crate::data::Role;
 use crate::model::Model;
-use crate::numbers::{counted, fixed};
+use crate::numbers::{counted, fixed, thousands};
 
 /// Follows the search in a model with random weights, which is a single stage.
 struct RandomWatch<'a>(&'a dyn Watch);
@@ -62,9 +62,10 @@ impl Explanation {
         bench.watch = &random_watch;
         let full = mean(&bench.values(&bench.full));
         watch.report(STAGE, 0, PARTS);
+        let (largest, components) = bench.largest_change(full)?;
         let mut effects = RandomEffects {
-            largest: bench.largest_change(full)?,
-            components: bench.replacements.len(),
+            largest,
+            components,
             targets: bench.batch.tokens,
             connections: None,
             neurons: None,
@@ -86,7 +87,7 @@ impl Explanation {
         if watch.ends(STAGE) {
             self.cut(STAGE);
         }
-        self.sentences.extend(describe(&effects, self.gain.quantity.name()));
+        self.sentences.extend(describe(&effects, self.gain.quantity.name(), bench.replacements.len()));
         self.random_effects = Some(effects);
         Ok(self)
     }
@@ -101,11 +102,15 @@ impl Explanation {
     }
 }
 
-/// Formats the effects as sentences.
-fn describe(effects: &RandomEffects, quantity: &str) -> Vec<String> {
+/// Formats the effects in a model of `all` components as sentences.
+fn describe(effects: &RandomEffects, quantity: &str, all: usize) -> Vec<String> {
     let RandomEffects { largest, components, targets, connections, neurons, patching, kinds } = effects;
+    let chosen = match *components < all {
+        true => format!(" with the largest estimates, of {},", thousands(all as f64)),
+        false => String::new(),
+    };
     let mut sentences = vec![format!(
-        "With random weights, ablating any one of the {} changes the {quantity} by at most {} on the same {}.",
+        "With random weights, ablating any one of the {}{chosen} changes the {quantity} by at most {} on the same {}.",
         counted(*components, "component"),
         fixed(*largest, 2),
         counted(*targets, "target"),

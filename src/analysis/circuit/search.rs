@@ -87,21 +87,21 @@ impl<B: Backend> Bench<'_, B> {
         Ok(ranked)
     }
 
-    /// Returns the largest change of the `full` quantity when a single component is ablated. Of many components, the one with
-    /// the largest estimate is ablated.
-    pub fn largest_change(&self, full: f64) -> Result<f64> {
+    /// Returns the largest change of the `full` quantity when a single component is ablated, and the number of components that
+    /// were ablated. Of many components, these are the ones with the largest estimates.
+    pub fn largest_change(&self, full: f64) -> Result<(f64, usize)> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         let candidates = match all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
             true => all,
             false => {
-                let estimates = rough_estimates(self)?.into_iter();
-                let largest = estimates.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-                largest.into_iter().map(|(site, _)| site).collect()
+                let mut estimates = rough_estimates(self)?;
+                estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+                estimates.into_iter().take(MAX_SINGLE_ABLATIONS).map(|(site, _)| site).collect()
             }
         };
         let progress = (ExplanationStage::RandomWeights, 0, candidates.len());
         let ranked = self.rank(&self.full_pass(), &candidates, full, progress)?;
-        Ok(ranked.last().map_or(0.0, |it| (it.mean() - full).abs()))
+        Ok((ranked.last().map_or(0.0, |it| (it.mean() - full).abs()), candidates.len()))
     }
 
     /// Searches for a circuit. Of many components, most are ruled out by gradients before any is ablated together with
