@@ -65,7 +65,8 @@ pub fn run(args: Args) -> Result<()> {
     };
     let mut config = config(&args, &imported)?;
     let device = args.backend.choose_for_run(&mut config.training, &args.set)?;
-    let series = series::prepare(series, &mut config, &imported, &args.files[0])?;
+    let origin = if is_series { series::last(&args.files, &args.steps)? } else { &args.files[0] };
+    let series = series::prepare(series, &mut config, &imported, origin)?;
     let mut description = imported.description.clone();
     description.model = config.model.clone();
     let sizes = description.sizes;

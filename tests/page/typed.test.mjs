@@ -116,10 +116,18 @@ test("temperature, top-k and top-p truncate the distribution", () => {
   assert.deepEqual(keep({ topK: 3, topP: 0.6 }), [[1, 0.66667], [2, 0.33333]], "top-p applies after top-k");
 });
 
+const encoding = (data) => new Function("color", "data", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0], data);
+
 test("NaN weights are not zero", () => {
-  const { weightOf, byteOf } = new Function("color", "data", `"use strict"; ${read("maps")} return { weightOf, byteOf };`)(() => [0, 0, 0], {});
+  const { weightOf, byteOf } = encoding({});
   assert.deepEqual([NaN, 0, 1, null].map(byteOf), [255, 0, 254, null]);
   assert.deepEqual([255, 0, 254, null].map(weightOf), [NaN, 0, 1, null]);
+});
+
+test("signed weights have zero in the middle", () => {
+  const { weightOf, byteOf } = encoding({ signed_limit: 1.25 });
+  assert.deepEqual([NaN, -1.25, -0.3125, 0, 0.3125, 1.25, 2, null].map(byteOf), [255, 0, 63, 127, 191, 254, 254, null]);
+  assert.deepEqual([255, 0, 127, 254, null].map(weightOf), [NaN, -1.25, 0, 1.25, null]);
 });
 
 test("candidates are sampled by their probability", () => {

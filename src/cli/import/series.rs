@@ -64,6 +64,18 @@ pub fn read(
     Ok(series)
 }
 
+/// Returns the folder of the last step, whose weights the run holds.
+pub fn last<'f>(folders: &'f [PathBuf], steps: &[usize]) -> Result<&'f Path> {
+    let mut last: Option<(usize, &Path)> = None;
+    for (index, folder) in folders.iter().enumerate() {
+        let step = steps.get(index).copied().map_or_else(|| step_of(folder), Ok)?;
+        if last.is_none_or(|(other, _)| step > other) {
+            last = Some((step, folder));
+        }
+    }
+    Ok(last.expect("a series has at least one folder").1)
+}
+
 /// Returns the last number in the name of a folder, such as 1000 in `step1000`.
 fn step_of(folder: &Path) -> Result<usize> {
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::ops::Range;
 
-use jiff::civil::{Date, DateTime};
+use jiff::civil::DateTime;
 use jiff::{Timestamp, fmt::strtime};
 
+use super::digits::{check_digits, exact_decimals};
 use super::fields::{FieldForm, Fields};
 use super::lists::are_lists;
 use super::texts::TextSample;
@@ -62,6 +62,14 @@ impl Table<'_> {
     pub(super) fn push_groups(&mut self) -> Result<()> {
         let Some(fields) = self.chosen.fields.clone() else { return Ok(()) };
         let Groups { indices, groups } = std::mem::take(&mut self.chosen.groups);
+        if let (Some(column), Some([one, other])) = (fields.group, spelled_twice(indices.keys())) {
+            let column = self.column_shown(column);
+            self.reading.guesses.push(format!(
+                "{column} has `{}` and `{}`, which are one number but two groups; write them alike if they are one",
+                excerpt(one),
+                excerpt(other)
+            ));
+        }
         self.reading.groups = fields.group.map(|_| indices.into_keys().collect());
         let groups = match fields.order {
             Some(_) => self.ordered(groups, &fields)?,
@@ -140,6 +148,15 @@ impl Table<'_> {
     }
 }
 
+/// Returns two keys that are the same number, such as 100 and 100.0, which programs write if a column has gaps.
+fn spelled_twice<'k>(keys: impl Iterator<Item = &'k String>) -> Option<[&'k str; 2]> {
+    let mut numbers: Vec<(f64, &str)> =
+        keys.filter_map(|key| Some((key.parse().ok()?, key.as_str()))).collect();
+    numbers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(b.1)));
+    let equal = numbers.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].0.is_finite());
+    equal.map(|pair| [pair[0].1, pair[1].1])
+}
+
 /// Returns a value such as 1.10 among values such as 1.9: numbers of a program would have equally many digits after the
 /// point, or none that are zero at the end.
 fn version<'v>(values: &[&'v str]) -> Option<&'v str> {
@@ -165,7 +182,7 @@ pub(super) fn points_of_thousands(what: &str, value: &str) -> String {
 /// The values of the column that orders the rows.
 #[derive(Debug)]
 enum Moments {
-    /// Integers, or the nanoseconds of timestamps.
+    /// Decimal numbers in units of the last digit, or the nanoseconds of timestamps.
     Exact(Vec<i128>),
     Numbers(Vec<f64>),
 }
@@ -199,9 +216,9 @@ fn moments(values: &[&str], shown: impl Fn(usize) -> String) -> Result<Moments, 
     let all = |parse: &dyn Fn(&str) -> Option<i128>| {
         values.iter().map(|value| parse(value)).collect::<Option<Vec<i128>>>()
     };
-    check_digits_of_dates(values, &shown)?;
-    if let Some(integers) = all(&|value| value.parse().ok()) {
-        return Ok(Moments::Exact(integers));
+    check_digits(values, &shown)?;
+    if let Some(numbers) = exact_decimals(values) {
+        return Ok(Moments::Exact(numbers));
     }
     let numbers: Option<Vec<f64>> =
         values.iter().map(|value| value.parse().ok().filter(|number: &f64| number.is_finite())).collect();
@@ -254,28 +271,6 @@ fn moments(values: &[&str], shown: impl Fn(usize) -> String) -> Result<Moments, 
     })
 }
 
-/// Rejects dates of eight digits that do not begin with the year.
-fn check_digits_of_dates(values: &[&str], shown: impl Fn(usize) -> String) -> Result<(), String> {
-    let is_date = |value: &str, [year, month, day]: [Range<usize>; 3]| {
-        let number = |range: Range<usize>| value.get(range)?.parse::<i16>().ok();
-        let date = (|| Date::new(number(year)?, number(month)? as i8, number(day)? as i8).ok())();
-        date.is_some_and(|date| (1900..2100).contains(&date.year()))
-    };
-    let are_dates = |parts: [Range<usize>; 3]| values.iter().all(|value| is_date(value, parts.clone()));
-    let is_digits = |value: &&str| value.len() == 8 && value.bytes().all(|byte| byte.is_ascii_digit());
-    if values.len() < 2 || !values.iter().all(is_digits) || are_dates([0..4, 4..6, 6..8]) {
-        return Ok(());
-    }
-    let formats = [("DDMMYYYY", [4..8, 2..4, 0..2]), ("MMDDYYYY", [4..8, 0..2, 2..4])];
-    match formats.into_iter().find(|(_, parts)| are_dates(parts.clone())) {
-        None => Ok(()),
-        Some((format, _)) => Err(format!(
-            "has dates as {format}, such as {}, whose numbers are not in the order of time; write them as 2024-12-31",
-            shown(0)
-        )),
-    }
-}
-
 /// Returns the nanoseconds of a timestamp in ISO 8601, and true if it has an offset.
 fn iso(value: &str) -> Option<(i128, bool)> {
     let value = value.strip_suffix(" UTC").map_or(value.to_string(), |value| format!("{value}Z"));
@@ -315,22 +310,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_of_eight_digits_begin_with_the_year() {
-        let ranks = |values: [&str; 3]| moments(&values, |index| values[index].into()).map(|it| it.ranks());
-        assert_eq!(ranks(["20231231", "20240102", "20240102"]), Ok(vec![0, 1, 1]));
+    fn keys_of_one_number_are_found() {
+        let found = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            spelled_twice(keys.iter()).map(|pair| pair.map(String::from))
+        };
+        assert_eq!(found(&["7", "100.0", "a", "100"]), Some(["100".to_string(), "100.0".to_string()]));
+        assert_eq!(found(&["7", "8", "a", "NaN"]), None);
+    }
+
+    #[test]
+    fn leap_seconds_follow_the_second_before() {
         let leap = ["2016-12-31T23:59:60Z", "2016-12-31T23:59:59Z", "2017-01-01T00:00:00Z"];
-        assert_eq!(ranks(leap), Ok(vec![1, 0, 2]), "a leap second follows the second before");
-        assert_eq!(ranks(["12345678", "31122023", "99999999"]), Ok(vec![0, 1, 2]), "these are numbers");
-        for (values, format) in [
-            (["31122023", "02012024", "11012024"], "DDMMYYYY"),
-            (["12312023", "01022024", "01112024"], "MMDDYYYY"),
-        ] {
-            let problem = ranks(values).unwrap_err();
-            assert!(
-                problem.starts_with(&format!("has dates as {format}, such as {}", values[0])),
-                "{problem}"
-            );
-        }
+        assert_eq!(moments(&leap, |_| String::new()).map(|it| it.ranks()), Ok(vec![1, 0, 2]));
     }
 
     #[test]
@@ -338,6 +330,7 @@ mod tests {
         for values in [
             ["9", "10", "11.5"],
             ["1704186000123456789", "1704186000123456790", "1704186000123456791"],
+            ["1705312800.123456719", "1705312800.12345672", "1705312800.123456721"],
             ["2024-01-09T10:00:00.000000001Z", "2024-01-09T10:00:00.000000002Z", "2024-01-09T10:00:01Z"],
             ["2024-01-09 10:00:00", "2024-01-10", "2024-01-10T00:00:00.5"],
             ["2010-10-02T09:00:00+02:00", "2010-10-02T08:00:00Z", "2010-10-02 09:00:00+00:00"],

@@ -22,6 +22,7 @@ mod columns;
 mod comments;
 mod delimited;
 mod delimiter;
+mod digits;
 mod edges;
 mod enclosed;
 mod fields;

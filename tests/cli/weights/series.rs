@@ -33,6 +33,10 @@ fn checkpoints_become_one_run_with_curves() {
     let steps: Vec<String> = rows(&series).iter().map(|row| row[..8].to_string()).collect();
     assert_eq!(steps, ["2,1,vali", "4,1,vali"]);
     assert_eq!(summary(&series)["ended"], "imported");
+    assert!(import(&["rev-2", "rev-4"], &["--run", "again"]).status.success());
+    for name in ["series", "again"] {
+        assert_eq!(summary(&folder.join(name))["imported_from"], "rev-4", "the run holds the last weights");
+    }
     // The losses are those of the checkpoints, imported one by one.
     for (name, row) in [("rev-2", 0), ("rev-4", 1)] {
         assert!(import(&[name], &["--run", &format!("{name}-alone")]).status.success());
