@@ -131,7 +131,6 @@ impl Gain {
             (Baseline::Unigram, mean(&losses.unigram)),
             (Baseline::MeanAblated, all_ablated),
         ];
-        let best = means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are three baselines");
         // The mean-ablated baseline is an ablation of the same model, so a gain over it is not due to chance, but may
         // be negligible.
         let required = [
@@ -143,7 +142,8 @@ impl Gain {
             .into_iter()
             .zip(required)
             .find_map(|(baseline, required)| insufficient(full, baseline, required));
-        let (baseline_of, baseline) = best;
+        let best = means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        let (baseline_of, baseline) = best.expect("there are three baselines");
         Ok(Self { model: full, baseline, baseline_of, all_ablated, no_circuit, over, groups })
     }
 }
@@ -159,8 +159,7 @@ impl Gain {
         insufficient(self.model, (self.baseline_of, self.baseline), Some(MIN_GAIN))
     }
 
-    /// Returns samples in which only the targets count that are predicted better than by the unigram baseline, by at
-    /// least the standard error of that gain over the targets.
+    /// Returns samples that count only the targets with a gain over the unigram baseline of at least its standard error.
     pub fn select(&self, samples: &[Sample]) -> Vec<Sample> {
         let mut is_selected = self.selection().into_iter();
         let mut selected = samples.to_vec();
@@ -186,12 +185,8 @@ impl Gain {
     pub fn is_in_selection(&self) -> bool {
         let selection = self.selection();
         fn selected<T: Copy>(values: &[T], selection: &[bool]) -> Vec<T> {
-            values
-                .iter()
-                .zip(selection)
-                .filter(|(_, is_selected)| **is_selected)
-                .map(|(value, _)| *value)
-                .collect()
+            let kept = values.iter().zip(selection).filter(|(_, is_selected)| **is_selected);
+            kept.map(|(value, _)| *value).collect()
         }
         let groups = selected(&self.groups, &selection);
         self.over.iter().map(|gains| selected(gains, &selection)).all(|gains| {

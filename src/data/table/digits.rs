@@ -59,16 +59,27 @@ fn check_dates(values: &[&str], length: usize, shown: impl Fn(usize) -> String) 
     let start = if [6, 10].contains(&length) { 6 } else { 8 };
     let are_dates =
         |parts: &Parts| values.iter().all(|value| is_date(value, parts) && is_time(&value[start..]));
-    if are_dates(&first) {
+    // The order of the numbers is that of the dates that begin with the year.
+    let is_in_order = |parts: &Parts| {
+        let key =
+            |value: &str| (parts.clone().map(|part| value[part].to_string()), value[start..].to_string());
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        sorted.is_sorted_by_key(|value| key(value))
+    };
+    let Some((format, _)) = others.iter().find(|(_, parts)| are_dates(parts) && !is_in_order(parts)) else {
         return Ok(());
-    }
-    match others.iter().find(|(_, parts)| are_dates(parts)) {
-        None => Ok(()),
-        Some((format, _)) => Err(format!(
-            "has dates as {format}, such as {}, whose numbers are not in the order of time; write them as 2024-12-31",
-            shown(0)
-        )),
-    }
+    };
+    let example = shown(0);
+    Err(match are_dates(&first) {
+        true => format!(
+            "has dates, such as {example}, that begin with the year or are {format}, in different orders; write them as \
+             2024-12-31"
+        ),
+        false => format!(
+            "has dates as {format}, such as {example}, whose numbers are not in the order of time; write them as 2024-12-31"
+        ),
+    })
 }
 
 /// Returns decimal numbers as exact integers of one unit; `None` if a value is not a plain decimal number, or has too many
@@ -122,7 +133,7 @@ mod tests {
             (vec!["31122023", "02012024"], "DDMMYYYY"),
             (vec!["150120240900", "010220240900"], "DDMMYYYY"),
             (vec!["15012024090000", "01022024090000"], "DDMMYYYY"),
-            (["150124", "160124", "010224", "311224"].repeat(2), "DDMMYY"),
+            (["151299", "161298", "010298", "310197"].repeat(2), "DDMMYY"),
             (["123123", "010124", "020124", "123024"].repeat(2), "MMDDYY"),
         ] {
             let problem = checked(&values).unwrap_err();
@@ -131,6 +142,8 @@ mod tests {
                 "{problem}"
             );
         }
+        let problem = checked(&["150124", "160124", "010224", "310124"].repeat(2)).unwrap_err();
+        assert!(problem.contains("begin with the year or are DDMMYY, in different orders"), "{problem}");
         for values in [
             vec!["20231231", "20240102"],
             vec!["202401151030", "202401161030"],

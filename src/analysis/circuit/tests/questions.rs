@@ -218,8 +218,7 @@ fn the_smallest_circuit_is_certified() {
     assert_eq!((smallest.kept.len(), smallest.smaller_sets), (2, Some(7)));
     let wide = silent(8);
     let bench = Bench::new(&wide, &samples, &question, &Default::default()).unwrap();
-    let none = Pruned { kept: Vec::new(), value: 0.0, smaller_sets: None };
-    assert!(bench.certify(none, 0.0, 0.1).unwrap_err().to_string().contains("the model has 24 components"));
+    assert!(bench.check_certifiable().unwrap_err().to_string().contains("the model has 24 components"));
 }
 
 #[test]
