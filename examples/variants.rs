@@ -110,6 +110,9 @@ struct Row {
     first_token: f64,
 }
 
+/// A quantity of a run.
+type Quantity = fn(&Row) -> f64;
+
 /// A task or a text, with its settings and its lengths.
 struct Data {
     name: String,
@@ -231,7 +234,7 @@ fn parameters<B: Backend>(model: &Model<B>) -> usize {
 }
 
 /// Returns a quantity of all runs of a variant on a task; `None` if there are none.
-fn mean_of(rows: &[Row], task: &str, variant: &str, of: fn(&Row) -> f64) -> Option<GroupMean> {
+fn mean_of(rows: &[Row], task: &str, variant: &str, of: Quantity) -> Option<GroupMean> {
     let runs = rows.iter().filter(|row| row.task == task && row.variant == variant);
     GroupMean::of(&runs.map(of).collect::<Vec<_>>())
 }
@@ -246,7 +249,7 @@ fn tasks(rows: &[Row]) -> Vec<String> {
 /// the difference that excludes zero.
 fn print(rows: &[Row]) {
     let tasks = tasks(rows);
-    let quantities: [(&str, fn(&Row) -> f64, usize, bool); 4] = [
+    let quantities: [(&str, Quantity, usize, bool); 4] = [
         ("Loss at the training length", |row| row.loss, 3, true),
         ("Loss at four times the length", |row| row.longer, 2, true),
         ("Highest induction score of a head", |row| row.induction, 2, false),

@@ -41,6 +41,7 @@ use crate::{Error, Result, error::ensure, ops};
 /// A model of any architecture.
 #[derive(Module, Debug)]
 #[module(custom_display)]
+#[expect(clippy::large_enum_variant, reason = "a program holds few models, and rarely moves them")]
 pub enum Model<B: Backend> {
     /// The one-layer decoder: embedding, causal attention, output layer.
     OneLayer(OneLayerDecoder<B>),
