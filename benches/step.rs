@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench step -- small --threads 2`; without a shape: `one_layer`, `small` and `medium`. Prints one line
 //! of JSON per shape. `--reference` uses Burn's operations instead of the kernels, `--bf16` rounds the operands of
-//! products, `--muon` uses Muon. `--set KEY=VALUE` sets a key of `[model]` in all shapes. `--engine` compares a complete run (loader, learner, metrics, progress) with the
-//! bare step.
+//! products, `--muon` uses Muon. `--set KEY=VALUE` sets a key of `[model]` in all shapes. `--engine` compares a complete
+//! run (loader, learner, metrics, progress) with the bare step.
 
 use std::time::{Duration, Instant};
 

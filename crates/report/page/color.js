@@ -27,6 +27,12 @@ function contrast(a, b) {
 /** Interpolates linearly from `from` to `to`. */
 const mix = (from, to, share) => from.map((channel, i) => Math.round(channel + (to[i] - channel) * share));
 
+/**
+ * Returns the colour of a signed value from -1 to 1: vermilion for negative, blue for positive, the background colour for
+ * 0.
+ */
+const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
+
 /** Returns the colour of a layer's lines, moved away from the background until the contrast suffices. */
 function layerColor(layer) {
   const paper = channels(themed("paper"));

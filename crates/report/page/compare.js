@@ -134,9 +134,6 @@ function read() {
   at("reading").replaceChildren(`${isolated(run.name)} · ${data.names[run.setting]} · seed ${run.seed} · ${loss}`);
 }
 
-/** Returns the colour of a signed score from -1 to 1, with zero in the colour of the page. */
-const differenceGround = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.abs(share));
-
 function drawHeads() {
   const about = data.scores.find((score) => score.key === state.score);
   at("meaning").replaceChildren(about.meaning);
@@ -153,7 +150,7 @@ function drawHeads() {
     const cells = positions.map((position) => {
       const score = value(run, position);
       if (!isNumber(score)) return element("td", {}, "–");
-      const ground = low < 0 ? differenceGround(score / Math.max(-low, high)) : color((score - low) / (high - low));
+      const ground = low < 0 ? differenceColor(score / Math.max(-low, high)) : color((score - low) / (high - low));
       const ink = contrast(ground, [255, 255, 255]) > contrast(ground, [0, 0, 0]) ? "#fff" : "#000";
       return element("td", { style: `background: rgb(${ground.join(",")}); color: ${ink}` }, fixed(score, about.digits));
     });

@@ -15,6 +15,9 @@ for (const { targets, most_likely } of data.readings) {
 const frames = (data.film ?? []).map(({ step }, number) => ({ sample: FIRST_FILM_SAMPLE + number, name: `step ${integer(step)}`, step }));
 if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: null });
 
+/** Returns the frame of an earlier step that a sample shows; undefined for other samples. */
+const earlierFrame = (sample) => frames.find((frame) => frame.sample === sample && frame.step !== null);
+
 /** Draws the maps of the chosen head, with one colour scale for all frames. */
 function drawFilm() {
   if (frames.length === 0) return;

@@ -98,8 +98,7 @@ const chanceInWords = (score, layer = state.layer) => (chanceOf(score, layer) ==
 function drawChosen() {
   at("chosen").replaceChildren(layerHead(state.layer, state.head));
   for (const id of ["scores-of", "head-scores"]) at(id).hidden = state.kind !== "decoder" || data.scores.length === 0;
-  const isEarlier = frames.some(({ sample, step }) => sample === state.sample && step !== null);
-  at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}${isEarlier ? ", at the end of training" : ""}:`);
+  at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}${earlierFrame(state.sample) ? ", at the end of training" : ""}:`);
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [
     element("dt", { title: score.meaning }, score.name),
     element("dd", { "data-score": score.key, "data-chance": chanceOf(score) ?? "" }, fixed(data.heads[state.layer][state.head][score.key], score.digits), chanceInWords(score)),

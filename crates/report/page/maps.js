@@ -141,12 +141,6 @@ function differenceEnd(layer, head, shown = maps()) {
   return roundUp(state.scale === "head" ? shown.differences.get(`${layer} ${head}`) : Math.max(...all));
 }
 
-/**
- * Returns the colour of a difference from -1 to 1: vermilion for negative, blue for positive, the background colour for
- * 0.
- */
-const differenceColor = (share) => mix(channels(themed("paper")), channels(themed(share < 0 ? "vermilion" : "blue")), Math.min(Math.abs(share), 1));
-
 /** Returns the colours of the difference scale, from -1 to 1, as pixels. */
 function differencePalette() {
   return Uint32Array.from({ length: 511 }, (_, i) => new Uint32Array(new Uint8Array([...differenceColor((i - 255) / 255), 255]).buffer)[0]);

@@ -125,8 +125,7 @@ function drawPairControls() {
   at("other-head").replaceChildren(...[{ layer: null, head: null }, ...allHeads].map((head) => element("option", { value: `${head.layer ?? ""} ${head.head ?? ""}` }, headName(head))));
   at("other-head").value = `${other.layer ?? ""} ${other.head ?? ""}`;
   const samples = Object.keys(data.readings).map(Number).filter((sample) => maps(sample, state.kind).bin > 0);
-  const frame = (sample) => frames.find((one) => one.sample === sample && one.step !== null);
-  const sampleText = (sample) => (frame(sample) ? `${frame(sample).name} of the run` : sampleName(sample));
+  const sampleText = (sample) => (earlierFrame(sample) ? `${earlierFrame(sample).name} of the run` : sampleName(sample));
   at("other-sample").replaceChildren(element("option", { value: "" }, "the same sequence"), ...samples.map((sample) => element("option", { value: sample }, sampleText(sample))));
   at("other-sample").value = other.sample ?? "";
   at("keep-input").hidden = !live || state.sample !== TYPED_SAMPLE;

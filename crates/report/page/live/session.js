@@ -317,9 +317,8 @@ function shownIds() {
   if (!sampleIds.has(state.sample)) {
     const { inputs, source } = data.readings[state.sample];
     const isEqual = (ids, texts) => ids.length === texts.length && ids.every((id, position) => live.tokenizer.token(id) === texts[position]);
-    const isFrame = frames.some(({ sample, step }) => sample === state.sample && step !== null);
     const found = data.starts.find(({ tokens, source: ids = null }) => isEqual(tokens, inputs) && isEqual(ids ?? [], source ?? []));
-    sampleIds.set(state.sample, isFrame || !found ? null : { tokens: found.tokens, source: found.source ?? null });
+    sampleIds.set(state.sample, earlierFrame(state.sample) || !found ? null : { tokens: found.tokens, source: found.source ?? null });
   }
   return sampleIds.get(state.sample);
 }
