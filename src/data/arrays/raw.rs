@@ -1,5 +1,6 @@
 //! Files that hold only token ids: nanoGPT's `.bin`, and llm.c's with a header of 1024 bytes.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::{ArrayFormat, ArrayLayout};
@@ -95,10 +96,35 @@ fn refuse_other_formats(path: &Path, head: &[u8]) -> Result<()> {
         "is text, not an array of token ids; set `data.source` = \"text\" to read it as a text".to_string()
     } else if let Some((what, remedy)) = files::recognised(path, head) {
         format!("looks like {what}, not an array of token ids; {remedy}")
+    } else if let Some(bytes) = size_of_floats(head) {
+        format!(
+            "looks like float{}, not an array of token ids; to read numbers in bins, write each on its own line with \
+             `python3 -c 'import sys, numpy; numpy.savetxt(sys.argv[2], numpy.fromfile(sys.argv[1], \"<f{bytes}\"))' {} \
+             NEW.csv`, and set `data.column` = 1 and `data.bins` = 32",
+            8 * bytes,
+            files::quoted(path)
+        )
     } else {
         return Ok(());
     };
     Err(Error::file(path, format!("{problem}; if it does hold token ids, set `data.dtype` to their type")))
+}
+
+/// Returns the size in bytes of the floats that a file seems to hold: all are 0 or have common exponents, and most differ.
+fn size_of_floats(head: &[u8]) -> Option<usize> {
+    /// The minimum number of values, because a few ids may look like floats.
+    const MIN_VALUES: usize = 16;
+    let are_floats = |values: Vec<f64>| {
+        let is_common = |value: &f64| *value == 0.0 || (1e-9..1e9).contains(&value.abs());
+        let different: HashSet<u64> = values.iter().map(|value| value.to_bits()).collect();
+        values.len() >= MIN_VALUES && 2 * different.len() > values.len() && values.iter().all(is_common)
+    };
+    let (four, eight) = (head.as_chunks().0, head.as_chunks().0);
+    // Two floats of 4 bytes are a common one of 8 bytes.
+    if are_floats(four.iter().map(|bytes| f32::from_le_bytes(*bytes).into()).collect()) {
+        return Some(4);
+    }
+    are_floats(eight.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()).then_some(8)
 }
 
 /// Infers the type of ids: the upper parts of most ids in 4 or 8 bytes are 0.
@@ -189,6 +215,13 @@ mod tests {
             let message = read(Dtype::Auto, bytes).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("set `data.dtype`"), "{message}");
             assert!(read(Dtype::Uint8, bytes).is_ok());
+        }
+        let numbers = Vec::from_iter((0..40).map(|at| f64::from(at).sin() * 20.0));
+        let single = numbers.iter().flat_map(|&number| (number as f32).to_le_bytes()).collect::<Vec<_>>();
+        let double = numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+        for (bytes, name) in [(single, "float32"), (double, "float64")] {
+            let message = read(Dtype::Auto, &bytes).unwrap_err().to_string();
+            assert!(message.contains(&format!("looks like {name}, not")), "{message}");
         }
         let odd = read(Dtype::Auto, &[1, 0, 2, 0, 3]).unwrap_err().to_string();
         let expected = "a.bin: has 5 bytes, which is not a multiple of 2, the size of uint16; copy";

@@ -2,6 +2,7 @@
 
 mod entropy;
 mod overlap;
+mod padding;
 mod page;
 mod sorted;
 mod warnings;

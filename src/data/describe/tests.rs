@@ -46,6 +46,28 @@ fn leaked_sequences_are_counted_and_reported() {
 }
 
 #[test]
+fn padded_rows_are_reported() {
+    let row = |at: usize, filled: usize| {
+        Vec::from_iter((0..8).map(move |index| if index < filled { 1 + (at * 7 + index * 3) % 9 } else { 0 }))
+    };
+    let warned = |rows: Vec<Vec<usize>>| {
+        let line = |row: Vec<usize>| row.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") + "\n";
+        let (_folder, path) = file("a.csv", &rows.into_iter().map(line).collect::<String>());
+        let config = DataConfig { path: path.into(), ..DataConfig::default() };
+        describe(&config, 0).unwrap().warnings.into_iter().find(|it| it.contains("looks like padding"))
+    };
+    let padded = |at: usize| row(at, 3 + at % 5);
+    let right = warned((0..40).map(padded).collect()).unwrap();
+    assert!(right.contains(" of 36 training rows end with several `0`, which looks like padding"), "{right}");
+    let left = warned((0..40).map(|at| padded(at).into_iter().rev().collect()).collect()).unwrap();
+    assert!(left.contains("training rows begin with several `0`"), "{left}");
+    assert_eq!(warned((0..40).map(|at| row(at, 8)).collect()), None);
+    // A token that also occurs within rows is not padding.
+    let zeros = |at: usize| Vec::from_iter(padded(at).into_iter().map(|id| if id == 5 { 0 } else { id }));
+    assert_eq!(warned((0..40).map(zeros).collect()), None);
+}
+
+#[test]
 fn short_texts_with_unseen_characters_give_warnings() {
     let (_folder, path) = file("a.txt", &("to be or not to be\n".repeat(8) + "a question?!"));
     let config =

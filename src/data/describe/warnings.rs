@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{overlap, sorted};
+use super::{overlap, padding, sorted};
 use crate::data::config::{Count, DataConfig, MAX_SIZE, RowSplit, Source, Tokens};
 use crate::data::dataset::Dataset;
 use crate::data::excerpt::and_more;
@@ -82,6 +82,7 @@ pub(super) fn of(config: &DataConfig, dataset: &Dataset, leaked: usize, unseen: 
     warnings.extend(vocabulary.warn_of_unknown(train.ids().chain(valid.ids())));
     warnings.extend(dataset.guesses().cloned());
     warnings.extend(of_split(config, dataset));
+    warnings.extend(padding::warning(dataset));
     let as_text = numbers_as_text(config, dataset).or_else(|| table_as_text(config, dataset));
     warnings.extend(as_text.or_else(|| table_files_as_text(config, dataset)));
     warnings

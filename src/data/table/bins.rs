@@ -212,8 +212,9 @@ impl Table<'_> {
                 }
                 _ => String::new(),
             };
+            let like_others = if texts.keys().any(is_number) { " like the others" } else { "" };
             let problem = format!(
-                "{place}`{text}` is not a number like the others, but `data.bins` reads numbers; remove the row, write all \
+                "{place}`{text}` is not a number{like_others}, but `data.bins` reads numbers; remove the row, write all \
                  numbers of the column alike, or set `data.column` to a column of numbers"
             );
             return Err(self.problem(line, problem));

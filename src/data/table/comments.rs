@@ -71,15 +71,19 @@ impl Table<'_> {
         }
         let (line, last) = (comments[0] + 1, comments[comments.len() - 1] + 1);
         let shown = excerpt(text.lines().nth(comments[0]).unwrap_or_default());
+        let names = match is_header {
+            true => format!(", but line {} (`{}`) is read as the header", header.0 + 1, excerpt(header.1)),
+            false => String::new(),
+        };
         self.reading.guesses.push(match comments.len() {
             1 => format!(
-                "line {line} (`{shown}`) begins with `#` and is skipped as a comment; set `data.comment` = \"none\" to read it"
+                "line {line} (`{shown}`) begins with `#` and is skipped as a comment{names}; set `data.comment` = \"none\" \
+                 to read it"
             ),
             count => format!(
-                "{} that begin with `#` are skipped as comments, from line {line} (`{shown}`) to line {}; set `data.comment` \
-                 = \"none\" to read them",
+                "{} that begin with `#` are skipped as comments, from line {line} (`{shown}`) to line {last}{names}; set \
+                 `data.comment` = \"none\" to read them",
                 counted(count, "line"),
-                last
             ),
         });
         Some(comments)

@@ -7,6 +7,7 @@ use csv::StringRecord;
 
 use super::header::{self, FirstLine};
 use super::no_data::{self, HeaderNames};
+use super::summaries::Summaries;
 use super::texts::TextSample;
 use super::{Line, Table, TableRow, delimiter, trimmed};
 use crate::data::config::{Delimiter, Header, Values};
@@ -72,12 +73,10 @@ impl Table<'_> {
         let names: Vec<&str> = first.1.iter().collect();
         let recur_together = no_data::names_recur_together(&names, &below);
         let names = HeaderNames { first: &first, names: &names, recur_together };
-        let mut lists = self.column_of_lists(&below, column);
+        let lists = self.column_of_lists(&below, column);
+        let lists = lists.map(|list| self.read_first_of_lists(&first, &below, list)).transpose()?;
         let column = match lists {
-            Some(list) => {
-                lists = Some(self.read_first_of_lists(&first, &below, list)?);
-                lists
-            }
+            Some(list) => Some(list),
             None => self.read_first((&first, &written), &below, width, column)?,
         };
         if self.reading.header.is_none() {
@@ -86,12 +85,13 @@ impl Table<'_> {
         self.warn_of_joined_column(&first, &below);
         self.refuse_words_above_numbers(&below, column)?;
         self.warn_of_shifted_columns(text, (delimiter, quotes), column);
-        let (mut widths, mut last) = (self.reading.columns, None);
+        let (mut widths, mut last, mut summaries) = (self.reading.columns, None, Summaries::default());
         sample.into_iter().chain(rows).try_for_each(|row| {
             let row = row?;
             self.refuse_row(&row, width, &names)?;
             self.refuse_surplus(&row, column)?;
             self.refuse_quotes(text, &row, delimiter, column)?;
+            summaries.add(row.0, &row.1);
             let (line, mut values) = row;
             widths = self.reading.columns;
             last = Some(values.len().saturating_sub(self.columns.skipped));
@@ -102,6 +102,7 @@ impl Table<'_> {
         })?;
         let is_cut = !text.ends_with(['\n', '\r']);
         self.warn_of_misreadings(text, last.filter(|_| is_cut), widths);
+        self.warn_of_summaries(summaries, column.is_some() || self.chosen.fields.is_some());
         Ok(())
     }
 

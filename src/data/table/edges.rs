@@ -1,5 +1,5 @@
-//! The edges between the bins of numbers: quantiles (or one bin per number, if there are enough bins) or equal distances of the training set, so the validation set does not
-//! influence them.
+//! The edges between the bins of numbers: quantiles (or one bin per number, if there are enough bins) or equal distances of
+//! the training set, so the validation set does not influence them.
 
 use crate::data::config::Binning;
 
@@ -21,7 +21,7 @@ pub(super) fn edges(numbers: &mut [f64], bins: usize, binning: Binning) -> Vec<f
             let distinct: Vec<f64> =
                 numbers.chunk_by(|a, b| a == b).map(|equal| equal[0]).take(bins + 1).collect();
             if distinct.len() <= bins {
-                return distinct.windows(2).map(|pair| 0.5 * pair[0] + 0.5 * pair[1]).collect();
+                return distinct.windows(2).map(|pair| middle(pair[0], pair[1])).collect();
             }
             let at = |bin: usize| numbers[(numbers.len() * bin / bins).min(numbers.len() - 1)];
             (1..bins).filter_map(|bin| between(numbers, at(bin))).collect()
@@ -45,7 +45,15 @@ fn snapped(numbers: &[f64], edge: f64, tolerance: f64) -> f64 {
 fn between(numbers: &[f64], number: f64) -> Option<f64> {
     let below = numbers[..numbers.partition_point(|&other| other < number)].last();
     let above = numbers.get(numbers.partition_point(|&other| other <= number));
-    below.or(above).map(|other| 0.5 * other + 0.5 * number)
+    below.or(above).map(|&other| middle(other.min(number), other.max(number)))
+}
+
+/// Returns the middle of two numbers, rounded to one more decimal than they have.
+fn middle(below: f64, above: f64) -> f64 {
+    let middle = 0.5 * below + 0.5 * above;
+    let decimals = |number: f64| number.to_string().split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let rounded = format!("{middle:.*}", 1 + decimals(below).max(decimals(above))).parse();
+    rounded.ok().filter(|rounded| below < *rounded && *rounded <= above).unwrap_or(middle)
 }
 
 #[cfg(test)]
@@ -65,6 +73,8 @@ mod tests {
         // Frequent numbers take several quantiles, which become one edge.
         assert_eq!(edges(&mut [0.0, 0.0, 0.0, 0.0, 0.0, 1.0], 3, Binning::Quantile), [0.5]);
         assert!(edges(&mut [2.0, 2.0], 3, Binning::Quantile).is_empty());
+        // The middle of two decimals is one.
+        assert_eq!(edges(&mut [14.43, 14.44], 2, Binning::Quantile), [14.435]);
         // With enough bins, each number has its own.
         let mut weekdays: Vec<f64> = (0..50).map(|day| f64::from(day % 7)).collect();
         assert_eq!(edges(&mut weekdays, 7, Binning::Quantile), [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]);

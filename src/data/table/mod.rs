@@ -40,6 +40,7 @@ mod part;
 mod quotes;
 mod records;
 mod rows;
+mod summaries;
 mod targets;
 mod texts;
 mod values;

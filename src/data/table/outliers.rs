@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Table;
+use super::values::Encoder;
 use crate::data::config::Binning;
 use crate::data::excerpt::excerpt;
 use crate::data::vocabulary::{Outliers, Vocabulary};
@@ -10,6 +11,15 @@ use crate::error::Result;
 use crate::numbers::part_of;
 
 impl Table<'_> {
+    /// Returns an error for an integer that is the sum of all others, if the encoder reads integers.
+    pub(super) fn refuse_total_of_integers(&self, encoder: &Encoder<'_>) -> Result<()> {
+        let Encoder::AutoIntegers(ids) = encoder else { return Ok(()) };
+        let mut numbers = vec![0.0; ids.len()];
+        ids.iter().for_each(|(&integer, &id)| numbers[id as usize] = integer as f64);
+        let texts = ids.iter().map(|(integer, &id)| (integer.to_string(), id)).collect();
+        self.refuse_total(&texts, &numbers)
+    }
+
     /// Returns an error for a number that is the sum of all others, such as the total below a column of a spreadsheet.
     /// `numbers` has the number of each text of the column.
     pub(super) fn refuse_total(&self, texts: &HashMap<String, u32>, numbers: &[f64]) -> Result<()> {

@@ -44,6 +44,7 @@ impl<'a> Table<'a> {
             return Err(Error::key("data.split", "\"shuffle\"", problem));
         }
         self.refuse_texts(&encoder)?;
+        self.refuse_total_of_integers(&encoder)?;
         let vocabulary = encoder.finish(&mut self.ids, false, &mut self.reading.guesses)?;
         let vocabulary = vocabulary.with_columns(self.columns());
         let sets = Sequences::cut(self.config, self.ids)?;

@@ -132,7 +132,7 @@ fn unusable_selections_name_the_key() {
             (config.column, config.columns) = (column("case"), vec![column("time")]);
         }),
         ("`data.difference` = true needs bins", &|config| config.difference = true),
-        ("is not a number like the others, but `data.bins` reads numbers", &|config| {
+        ("is not a number, but `data.bins` reads numbers", &|config| {
             (config.bins, config.column) = (4, column("activity"));
         }),
     ] {

@@ -33,6 +33,48 @@ fn a_total_is_not_a_row() {
 }
 
 #[test]
+fn a_total_of_integers_is_not_a_row() {
+    let numbers = (0..60).map(|row| 10 + row * 7 % 31);
+    let rows: String = numbers.clone().map(|number| format!("{number}\n")).collect();
+    let total: usize = numbers.sum();
+    let file = File::new("a.csv", format!("{rows}{total}\n"));
+    let config = DataConfig { column: Column::Number(1), ..file.config() };
+    let problem = file.problem(config);
+    assert!(problem.starts_with(&format!("FILE:61: `{total}` is the sum of all other numbers")), "{problem}");
+}
+
+#[test]
+fn summaries_below_a_table_are_reported() {
+    let found = |last: &str, symbols: bool| {
+        let file = File::new("a.csv", sales(last));
+        let values = if symbols { Values::Symbols } else { Values::Auto };
+        warnings(&DataConfig { bins: if symbols { 0 } else { 4 }, values, ..bins(&file) })
+    };
+    for symbols in [false, true] {
+        let average = found("Average:,24.75\nMax,40\n", symbols);
+        let expected = "line 62 (`Average:`) (and 1 more line) at the end may summarise the lines above, but are read as data";
+        assert!(average.contains(expected), "{average}");
+        let unlabelled = found(",24.75\n", symbols);
+        let expected = "line 62, the last one, has no value in the column `store`, unlike the 60 lines above";
+        assert!(unlabelled.contains(expected), "{unlabelled}");
+        assert_eq!(found("s1,17\n", symbols), "");
+    }
+    // A word that also occurs above, or in few lines, is data.
+    let names = File::new(
+        "b.csv",
+        rows("name,sales\n", 60, |row| format!("{},{}", ["max", "ann"][row % 2], row % 7)),
+    );
+    assert_eq!(warnings(&bins(&names)), "");
+}
+
+#[test]
+fn numbers_in_another_notation_are_not_compared_with_others() {
+    let file = File::new("a.csv", rows("sales\n", 30, |row| format!("{}%", row % 7)));
+    let problem = file.problem(bins(&file));
+    assert!(problem.contains("`0%` is not a number, but `data.bins` reads numbers"), "{problem}");
+}
+
+#[test]
 fn outliers_of_bins_are_reported() {
     let last = File::new("a.csv", sales("s1,9000\n"));
     assert!(
