@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::serialize_path;
-use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics};
+use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics, start_sha256};
 
 /// A run of a comparison. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Serialize)]
@@ -105,6 +105,8 @@ pub(super) struct RunProvenance {
     pub(super) changes: Vec<String>,
     /// The fingerprint of the contents of its data files; `None` for generated data.
     pub(super) contents: Option<u64>,
+    /// The hash of the weights that the run started from; `None` if they were fresh.
+    pub(super) start: Option<String>,
 }
 
 impl ComparedRun {
@@ -131,6 +133,7 @@ impl ComparedRun {
         let changes = summary.into_iter().flat_map(|summary| &summary.warnings);
         let changes = changes.filter(|it| it.starts_with("resumed after step")).cloned().collect();
         let contents = data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences);
+        let start = start_sha256(&folder);
         let table = toml::Table::try_from(&config).unwrap_or_default();
         Ok(Self {
             name: folder.name(),
@@ -144,7 +147,7 @@ impl ComparedRun {
             config_changed: folder.has_changed_config(),
             heads,
             curve,
-            provenance: RunProvenance { config, changes, contents },
+            provenance: RunProvenance { config, changes, contents, start },
         })
     }
 }

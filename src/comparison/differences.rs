@@ -13,6 +13,12 @@ const WITHOUT_EFFECT: [&str; 6] =
 /// The key that distinguishes runs whose data files had the same name but different contents.
 const CONTENTS: &str = "data.contents";
 
+/// The key that distinguishes runs that started from different weights, which may have had the same path.
+const START: &str = "run.from.contents";
+
+/// The key that distinguishes runs whose keys changed when they were resumed.
+const RESUMED: &str = "resumed";
+
 /// The value of every key of a run's config.
 pub(super) type KeyValues = BTreeMap<String, toml::Value>;
 
@@ -20,8 +26,41 @@ pub(super) type KeyValues = BTreeMap<String, toml::Value>;
 pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<KeyValues> {
     let mut values: Vec<KeyValues> = runs.iter().map(|run| run.provenance.config.values()).collect();
     mark_contents(runs, &mut values);
+    mark_starts(runs, &mut values);
+    mark_changes(runs, &mut values);
     unify_data(runs, &mut values);
     values
+}
+
+/// Replaces the path of the weights that a run started from by their hash, which is the same for a copy and differs for
+/// other weights at the same path.
+fn mark_starts(runs: &[ComparedRun], values: &mut [KeyValues]) {
+    const FROM: &str = "run.from";
+    let mut first_paths: BTreeMap<&str, toml::Value> = BTreeMap::new();
+    for (run, values) in runs.iter().zip(values.iter_mut()) {
+        let Some((hash, path)) = run.provenance.start.as_deref().zip(values.get(FROM).cloned()) else {
+            continue;
+        };
+        values.insert(FROM.into(), first_paths.entry(hash).or_insert(path).clone());
+    }
+    let is_ambiguous = runs.iter().zip(values.iter()).any(|(run, of_run)| {
+        let mut others =
+            runs.iter().zip(values.iter()).filter(|(_, other)| other.get(FROM) == of_run.get(FROM));
+        others.any(|(other, _)| other.provenance.start != run.provenance.start)
+    });
+    for (run, values) in runs.iter().zip(values).filter(|_| is_ambiguous) {
+        values.extend(run.provenance.start.as_ref().map(|hash| (START.to_string(), hash[..16].into())));
+    }
+}
+
+/// Adds a key to runs whose keys changed when they were resumed, because their configs hold the last values only.
+fn mark_changes(runs: &[ComparedRun], values: &mut [KeyValues]) {
+    for (run, values) in runs.iter().zip(values) {
+        let changes = run.provenance.changes.join("; ");
+        if !changes.is_empty() {
+            values.insert(RESUMED.into(), changes.trim_start_matches("resumed ").into());
+        }
+    }
 }
 
 /// Returns true if the configs of two runs name the same data, apart from the seed that draws the validation set.

@@ -57,6 +57,8 @@ impl Series<'_> {
         let json = serde_json::to_vec(&samples).expect("samples hold plain values");
         write_atomically(&folder.samples(), &json)?;
         let (config, dataset, origin) = (self.config, self.dataset, self.origin);
+        let measures_all =
+            config.analysis.sequences.next_multiple_of(config.training.batch_size) >= dataset.valid.len();
         let (rows, parameters) = run(device, MeasureSeries { folder, series: self })?;
         metrics::write(&folder.metrics(), &rows)?;
         // The folder holds the weights of the last step.
@@ -68,7 +70,8 @@ impl Series<'_> {
                 best_step: last.map(|row| row.step),
                 last_valid_loss: last.map(|row| row.loss),
                 last_train_loss: None,
-                floor: dataset.floor.map(|floor| floor.valid),
+                // The floor is known for all validation sequences, not for the first ones.
+                floor: dataset.floor.filter(|_| measures_all).map(|floor| floor.valid),
                 accuracy: last.map(|row| row.accuracy),
                 determined_accuracy: None,
             },

@@ -178,7 +178,15 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
             && stderr.contains("the means of their losses by model.heads are not comparable"),
         "{stderr}"
     );
+}
 
+#[test]
+fn runs_whose_keys_changed_on_resume_differ() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    fs::write(folder.join("a.txt"), "to be or not to be, that is the question. ".repeat(30)).unwrap();
+    train_on_text(folder, "a.txt", &[], "one", None);
+    train_on_text(folder, "a.txt", &["training.learning_rate=0.02"], "paused", Some("3"));
     // A paused run cannot be resumed with another seed.
     let config = folder.join("paused/config.toml");
     let original = fs::read_to_string(&config).unwrap();
@@ -194,10 +202,42 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
     fs::write(&config, original.replacen("batch_size = 32", "batch_size = 16", 1)).unwrap();
     let resume = ["train", "--resume", "paused", "--learning-rate", "0.03", "--quiet"];
     assert!(program(folder).args(resume).status().unwrap().success());
+    let compared = |runs: &[&str]| -> Value {
+        serde_json::from_str(&stdout_of(folder, &[&["compare", "--json"], runs].concat())).unwrap()
+    };
     let sentences = compared(&["one", "paused"])["sentences"].to_string();
     let change = "paused was resumed after step 3 with training.batch_size = 16 (was 32), training.learning_rate = \
                   0.03 (was 0.02)";
     assert!(sentences.contains(change), "{sentences}");
+    // An uninterrupted run with the last keys is another setting.
+    let last = ["training.batch_size=16", "training.learning_rate=0.03"];
+    train_on_text(folder, "a.txt", &last, "whole", None);
+    for runs in [["whole", "paused"], ["paused", "whole"]] {
+        assert_eq!(compared(&runs)["keys"], serde_json::json!(["resumed"]));
+    }
+}
+
+#[test]
+fn runs_from_other_weights_at_the_same_path_differ() {
+    let dir = TempDir::new().unwrap();
+    let folder = dir.path();
+    small_run(folder, &[], "first");
+    small_run(folder, &["run.seed=1"], "second");
+    let start = |from: &str, run: &str| {
+        fs::rename(folder.join(from), folder.join("start")).unwrap();
+        let command = ["train", "--from", "start", "--steps", "5", "--run", run];
+        assert!(program(folder).args(command).output().unwrap().status.success());
+        fs::rename(folder.join("start"), folder.join(from)).unwrap();
+    };
+    start("first", "one");
+    start("second", "two");
+    let copied = ["train", "--from", "first", "--steps", "5", "--run", "copy"];
+    assert!(program(folder).args(copied).output().unwrap().status.success());
+    let compared = |runs: [&str; 2]| -> Value {
+        serde_json::from_str(&stdout_of(folder, &[&["compare", "--json"], &runs[..]].concat())).unwrap()
+    };
+    assert_eq!(compared(["one", "two"])["keys"], serde_json::json!(["run.from.contents"]));
+    assert_eq!(compared(["one", "copy"])["keys"], serde_json::json!([]));
 }
 
 #[test]
