@@ -48,7 +48,8 @@ use serde_json::json;
 
 use crate::error::{Error, Result, is_out_of_threads, panic_message};
 use crate::terminal::{
-    be_quiet, check_written, hold_standard_output, print_json, print_text, say, show_log, warn_error,
+    be_quiet, check_written, exit_at_once, hold_standard_output, print_json, print_text, say, show_log,
+    unmute, warn_error,
 };
 use crate::workers::{Workers, mute_all_but_first};
 
@@ -247,6 +248,15 @@ fn run(command: Command) -> Result<ExitCode> {
 
 /// Runs a command whose work is shared by the processes that mpirun started.
 fn shared(work: impl FnOnce(&Workers) -> Result<ExitCode>) -> Result<ExitCode> {
-    let workers = Workers::start()?;
+    let workers = Workers::start(end_worker)?;
     workers.finish(work(&workers))
+}
+
+/// Ends this process after another worker was lost.
+fn end_worker(problem: Option<&str>) {
+    if let Some(problem) = problem {
+        unmute();
+        warn_error(problem);
+    }
+    exit_at_once(1);
 }

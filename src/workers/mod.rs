@@ -41,6 +41,10 @@ use crate::error::{Error, Result};
 use crate::terminal::{mute, unmute};
 use link::{Link, Wait};
 
+/// Ends this process because another worker has died or hangs. Without it, this worker would wait for ever. The argument
+/// is the problem with its remedy, passed to the one worker that reports it.
+pub type OnLost = fn(Option<&str>);
+
 /// The workers of a run, seen from one of them.
 #[derive(Debug, Clone)]
 pub struct Workers {
@@ -54,6 +58,8 @@ pub struct Workers {
     has_failed: Arc<AtomicBool>,
     /// The detection of workers that died or hang.
     presence: Arc<Mutex<Option<Presence>>>,
+    /// Ends this process if another worker is lost.
+    on_lost: OnLost,
 }
 
 /// The error of a worker, as sent to the others.
@@ -79,15 +85,18 @@ impl Workers {
             link: None,
             has_failed: Arc::default(),
             presence: Arc::default(),
+            on_lost: |_| {},
         }
     }
 
-    /// Returns the workers started by `mpirun`, or this process alone.
+    /// Returns the workers started by `mpirun`, or this process alone. `on_lost` ends this process if another worker is
+    /// lost.
     ///
     /// # Errors
     /// Returns an error if this build cannot communicate with the other workers, or if MPI does not start.
-    pub fn start() -> Result<Self> {
-        launched::count().map_or(Ok(Self::single()), Self::launched)
+    pub fn start(on_lost: OnLost) -> Result<Self> {
+        let workers = launched::count().map_or(Ok(Self::single()), Self::launched)?;
+        Ok(Self { on_lost, ..workers })
     }
 
     #[cfg(feature = "mpi")]
@@ -100,7 +109,7 @@ impl Workers {
             return Ok(Self::single());
         }
         let (has_failed, presence) = (Arc::default(), Arc::default());
-        Ok(Self { rank, count, local, link: Some(Arc::new(link)), has_failed, presence })
+        Ok(Self { rank, count, local, link: Some(Arc::new(link)), has_failed, presence, ..Self::single() })
     }
 
     #[cfg(not(feature = "mpi"))]

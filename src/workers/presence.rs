@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Workers, host};
+use super::{OnLost, Workers, host};
 use crate::error::{Error, Result, ensure};
 use crate::files::{HiddenFolder, open_own, open_own_to_write, read_own, remove_abandoned};
-use crate::terminal::{exit_at_once, unmute};
 
 /// The prefix of the hidden folder that workers share during a run.
 const SHARED_PREFIX: &str = ".workers-";
@@ -54,6 +53,7 @@ struct WorkerView {
     rank: usize,
     count: usize,
     remedy: String,
+    on_lost: OnLost,
 }
 
 impl Presence {
@@ -72,7 +72,8 @@ impl Presence {
         let (folder, shared) = created.unzip();
         let (folder, first_host, remedy) = workers.broadcast((folder, host(), remedy))?;
         let folder = folder.ok_or_else(|| Error::Failed("worker 0 lacks a shared folder".into()))?;
-        let view = WorkerView { folder, rank: workers.rank(), count: workers.count(), remedy };
+        let (rank, count, on_lost) = (workers.rank(), workers.count(), workers.on_lost);
+        let view = WorkerView { folder, rank, count, remedy, on_lost };
         let file = workers.agree(view.create_file(&first_host))?;
         workers.on_first(|| view.check_all())?;
 
@@ -189,13 +190,13 @@ impl WorkerView {
                 if is_gone {
                     // Worker 0 reports; if worker 0 has died, worker 1 does.
                     if !self.is_in_state(rank, LEFT) && self.rank == usize::from(rank == 0) {
-                        self.report_and_exit(&format!("{} has died", self.name(rank)));
+                        return self.report(&format!("{} has died", self.name(rank)));
                     }
                     thread::sleep(GRACE_PERIOD);
-                    if has_left.load(Ordering::Relaxed) {
-                        return;
+                    if !has_left.load(Ordering::Relaxed) {
+                        (self.on_lost)(None);
                     }
-                    exit_at_once(1);
+                    return;
                 }
             }
             thread::sleep(CHECK_INTERVAL.max(Duration::from_millis(others.len() as u64)));
@@ -211,7 +212,7 @@ impl WorkerView {
             let hanging = (0..self.count).filter(|&rank| is_working(rank)).map(|rank| self.name(rank));
             let hanging = hanging.collect::<Vec<_>>();
             let seconds = passed.as_secs();
-            self.report_and_exit(&match hanging.as_slice() {
+            self.report(&match hanging.as_slice() {
                 [] => format!(
                     "the workers have waited for each other for {seconds} s (check the network between them)"
                 ),
@@ -223,18 +224,16 @@ impl WorkerView {
             });
         }
         thread::sleep(GRACE_PERIOD);
-        exit_at_once(1);
+        (self.on_lost)(None);
     }
 
-    /// Reports the reason, and ends this worker.
-    fn report_and_exit(&self, problem: &str) {
+    /// Reports the reason for which this worker must end.
+    fn report(&self, problem: &str) {
         // The others need not report that this worker has died.
         if let Ok(mut file) = open_own_to_write(&self.file(self.rank), &mut File::options()) {
             let _ = file.write_all(LEFT.as_bytes());
         }
-        unmute();
-        log::error!("{problem}, so all workers exit; {}", self.remedy);
-        exit_at_once(1);
+        (self.on_lost)(Some(&format!("{problem}, so all workers exit; {}", self.remedy)));
     }
 }
 

@@ -30,6 +30,8 @@ impl Range {
     pub const FROM_1: Self = Self::Real(Included(1.0), Unbounded);
     /// A fraction in [0, 1).
     pub const FRACTION: Self = Self::Real(Included(0.0), Excluded(1.0));
+    /// A positive fraction of at most 1.
+    pub const UP_TO_1: Self = Self::Real(Excluded(0.0), Included(1.0));
     /// A number in (0, 1).
     pub const BETWEEN_0_AND_1: Self = Self::Real(Excluded(0.0), Excluded(1.0));
 
@@ -94,6 +96,7 @@ impl fmt::Display for Range {
             Self::Real(Excluded(min), Unbounded) => write!(f, "must be finite and above {min}"),
             Self::Real(Included(min), Excluded(max)) => write!(f, "must be in [{min}, {max})"),
             Self::Real(Excluded(min), Excluded(max)) => write!(f, "must be in ({min}, {max})"),
+            Self::Real(Excluded(min), Included(max)) => write!(f, "must be in ({min}, {max}]"),
             Self::Real(..) => f.write_str("must be finite"),
         }
     }

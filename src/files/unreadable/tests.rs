@@ -17,9 +17,19 @@ fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
 
 #[test]
 fn binary_formats_are_recognised() {
+    for (bytes, expected) in texts_and_ids().into_iter().chain(other_formats()) {
+        let message = message("a.bin", &bytes);
+        assert!(message.contains(&format!("it looks like {expected}")), "{expected}: {message}");
+    }
+    for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
+        assert_eq!(Names { file: name.into(), path: name.into(), packed: None }.unpacked(), other);
+    }
+}
+
+fn texts_and_ids() -> Vec<(Vec<u8>, &'static str)> {
     let ids = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
     let text = "To be, or not to be: naïve 日本 🙂.\n";
-    let cases = [
+    vec![
         (utf16(text, u16::to_le_bytes), "UTF-16 (little endian, without"),
         (utf16(text, u16::to_be_bytes), "UTF-16 (big endian, without"),
         (utf16(&format!("\u{feff}{text}"), u16::to_le_bytes), "UTF-16 (little endian);"),
@@ -31,8 +41,6 @@ fn binary_formats_are_recognised() {
         (ids(&[18, 47, 56, 57, 58, 1, 15, 47, 0, 64]), "token ids (uint16, as nanoGPT writes them)"),
         (ids(&[5962, 22307, 25, 198, 8421, 356, 5120, 597, 2252, 11, 3285]), "token ids (uint16"),
         ([128_000u32, 9906, 1917, 13].iter().flat_map(|id| id.to_le_bytes()).collect(), "token ids (uint32)"),
-        (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip; unpack it with `gunzip -c"),
-        (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
         (
             [5u64, 40_000, 7, 130_000].iter().flat_map(|id| id.to_le_bytes()).collect(),
             "token ids (int64); read its ids with --set data.source=array --set data.dtype=uint64, or",
@@ -46,6 +54,13 @@ fn binary_formats_are_recognised() {
             "token ids (uint16, as llm.c writes them after a header of 1,024 bytes); read its ids with --set \
              data.source=array, or",
         ),
+    ]
+}
+
+fn other_formats() -> Vec<(Vec<u8>, &'static str)> {
+    vec![
+        (b"\x1f\x8b\x08\x08\x00\x00".to_vec(), "gzip; unpack it with `gunzip -c"),
+        (b"PK\x03\x04\x14\x00".to_vec(), "a zip archive"),
         ([vec![b'a'; 257], b"ustar\x0000".to_vec()].concat(), "a tar archive; unpack it with `tar xf"),
         (
             b"PK\x03\x04\x14\x00\x00\x00\x08\x00zzzz[Content_Types].xml\x00".to_vec(),
@@ -71,14 +86,7 @@ fn binary_formats_are_recognised() {
         (b"PAR1\x15\x04\x15\x00".to_vec(), "Parquet; "),
         (b"ARROW1\0\0\xff\xff\xff\xff".to_vec(), "Arrow; "),
         (b"\xff\xff\xff\xff\x18\x01\0\0".to_vec(), "Arrow; "),
-    ];
-    for (bytes, expected) in cases {
-        let message = message("a.bin", &bytes);
-        assert!(message.contains(&format!("it looks like {expected}")), "{expected}: {message}");
-    }
-    for (name, other) in [("a.txt", "a.converted.txt"), ("a.csv.gz", "a.csv"), ("a.gz", "a.txt")] {
-        assert_eq!(Names { file: name.into(), path: name.into(), packed: None }.unpacked(), other);
-    }
+    ]
 }
 
 #[test]

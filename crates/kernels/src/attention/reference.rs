@@ -67,6 +67,17 @@ fn is_hidden(attention: &Attention, sequence: usize, query: usize, key: usize) -
         })
 }
 
+/// Returns the factor of each weight by dropout.
+fn dropout_factors(attention: &Attention) -> Vec<f32> {
+    let Attention { batch, query_time, key_time, heads, dropout, .. } = *attention;
+    let ones = vec![1.0; batch * heads * query_time * key_time];
+    let mut factors = ones.clone();
+    if let Some(dropout) = dropout {
+        dropout::apply(dropout, key_time, &ones, &mut factors);
+    }
+    factors
+}
+
 /// Computes the forward and backward pass.
 pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient: &[f64]) -> Results {
     let Attention { batch, query_time, key_time, heads, key_value_heads, d_head, .. } = *attention;
@@ -74,10 +85,7 @@ pub(super) fn compute(attention: &Attention, tensors: &Tensors, context_gradient
     let scale = attention.scores.scale.map_or((d_head as f64).sqrt().recip(), f64::from);
     let Tensors { query, key, value, bias, sinks } = tensors;
     let mut results = Results::zeros(tensors, batch * heads * query_time);
-    let mut factors = vec![1.0; batch * heads * query_time * key_time];
-    if let Some(dropout) = attention.dropout {
-        dropout::apply(dropout, key_time, &factors.clone(), &mut factors);
-    }
+    let factors = dropout_factors(attention);
     for (sequence, head, i) in
         (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..query_time).map(move |i| (b, h, i))))
     {

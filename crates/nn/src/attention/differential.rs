@@ -30,6 +30,9 @@ pub struct DifferentialConfig {
     pub layer: usize,
     /// The epsilon of the norm of each head's output.
     pub epsilon: f64,
+    /// True if the norm stores its gains minus one.
+    #[config(default = false)]
+    pub unit_offset: bool,
 }
 
 /// The parameters of differential attention.
@@ -65,9 +68,8 @@ impl<B: Backend> ParamRoles for Differential<B> {
 }
 
 impl DifferentialConfig {
-    /// Returns the module for heads of width `d_head`, an even number, with Burn's lazy initialisation. The norm stores its
-    /// gains minus one if `unit_offset` is true.
-    pub fn init<B: Backend>(&self, d_head: usize, unit_offset: bool, device: &B::Device) -> Differential<B> {
+    /// Returns the module for heads of width `d_head`, an even number, with Burn's lazy initialisation.
+    pub fn init<B: Backend>(&self, d_head: usize, device: &B::Device) -> Differential<B> {
         // As in the authors' program.
         let vector = || Initializer::Normal { mean: 0.0, std: 0.1 }.init([d_head / 2], device);
         Differential {
@@ -75,7 +77,7 @@ impl DifferentialConfig {
             key_1: vector(),
             query_2: vector(),
             key_2: vector(),
-            norm: Norm::rms(d_head, self.epsilon, device).with_unit_offset(unit_offset),
+            norm: Norm::rms(d_head, self.epsilon, device).with_unit_offset(self.unit_offset),
             lambda_init: 0.8 - 0.6 * (-0.3 * self.layer as f64).exp(),
         }
     }
@@ -166,7 +168,7 @@ mod tests {
         MultiHeadAttentionConfig::new(D_MODEL, HEADS)
             .with_d_head(Some(D_HEAD))
             .with_key_value_heads(Some(key_value_heads))
-            .with_differential(Some(DifferentialConfig { layer: 2, epsilon: 1e-5 }))
+            .with_differential(Some(DifferentialConfig::new(2, 1e-5)))
             .init(&Default::default())
             .unwrap()
     }

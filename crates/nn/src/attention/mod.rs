@@ -37,8 +37,8 @@ pub use differential::{Differential, DifferentialConfig};
 pub use hooked::{AttentionHooks, HeadInput};
 pub use mask::{KeyRange, Mask};
 pub use multi_head::{
-    AttentionGate, AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, ScoreFunction, Sinks,
-    SplitHeads, SplitHeadsConfig, StackedHeads, StackedHeadsConfig,
+    AttentionGate, AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig, QkNormConfig, ScoreConfig,
+    ScoreFunction, Sinks, SplitHeads, SplitHeadsConfig, StackedHeads, StackedHeadsConfig,
 };
 pub use score::AttentionOutput;
 pub use trainable::{TrainableAttention, TrainableAttentionConfig};

@@ -92,16 +92,17 @@ fn bf16_attention_error_is_within_rounding_bounds() {
                 }
             }
         }
-        for (what, actual, expected, bounds) in [
-            ("context", &output.context, &expected.context, context_bound),
-            ("query gradient", &output.query, &expected.gradients.query, query_bound),
-            ("key gradient", &output.key, &expected.gradients.key, key_bound),
-            ("value gradient", &output.value, &expected.gradients.value, value_bound),
-        ] {
-            for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
-                let error = (f64::from(*actual) - expected).abs();
-                assert!(error <= bound + 1e-6, "{what} of {time}: {actual}, not {expected} (bound {bound})");
-            }
-        }
+        let gradients = &expected.gradients;
+        assert_within("context", &output.context, &expected.context, &context_bound);
+        assert_within("query gradient", &output.query, &gradients.query, &query_bound);
+        assert_within("key gradient", &output.key, &gradients.key, &key_bound);
+        assert_within("value gradient", &output.value, &gradients.value, &value_bound);
+    }
+}
+
+fn assert_within(what: &str, actual: &[f32], expected: &[f64], bounds: &[f64]) {
+    for ((actual, expected), bound) in actual.iter().zip(expected).zip(bounds) {
+        let error = (f64::from(*actual) - expected).abs();
+        assert!(error <= bound + 1e-6, "{what}: {actual}, not {expected} (bound {bound})");
     }
 }

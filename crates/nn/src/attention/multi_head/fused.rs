@@ -19,7 +19,7 @@ use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{AttentionGate, ScoreFunction, Sinks, gate, width_of_head};
+use super::{AttentionGate, QkNormConfig, ScoreConfig, ScoreFunction, gate, width_of_head};
 use crate::attention::differential::{Differential, DifferentialConfig};
 use crate::attention::hooked::{self, AttentionHooks, HeadOutput, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
@@ -27,7 +27,7 @@ use crate::display::display_line;
 use crate::hooks::{AttentionPoint, NoHooks};
 use crate::ops::{self, AttentionOptions, Mask, Norm, Projections, ScorePosition, merge_heads};
 use crate::role::{self, ParamRole, ParamRoles};
-use crate::{Error, Result, error::ensure, range};
+use crate::{Error, Result, error::ensure};
 
 /// The configuration of a [`MultiHeadAttention`].
 #[derive(Config, Debug)]
@@ -50,21 +50,11 @@ pub struct MultiHeadAttentionConfig {
     pub query_key_value_bias: Option<bool>,
     /// True if the output projection has a bias; defaults to `bias`.
     pub output_bias: Option<bool>,
-    /// The epsilon of the norms of queries and keys; no norms if absent.
-    pub qk_norm: Option<f64>,
-    /// True if one norm covers the queries of all heads, and another one all keys, instead of each head by itself.
-    #[config(default = false)]
-    pub qk_norm_all_heads: bool,
-    /// True if the norms of queries and keys store their gains minus one.
-    #[config(default = false)]
-    pub norm_unit_offset: bool,
-    /// The factor of the products of queries and keys; `1 / sqrt(d_head)` if absent.
-    pub scale: Option<f64>,
-    /// The bound of the scores; none if absent.
-    pub softcap: Option<f64>,
-    /// The sinks of the softmax.
-    #[config(default = "Sinks::None")]
-    pub sinks: Sinks,
+    /// The norms of queries and keys; none if absent.
+    pub qk_norm: Option<QkNormConfig>,
+    /// The settings of the scores and of their softmax.
+    #[config(default = "ScoreConfig::new()")]
+    pub scores: ScoreConfig,
     /// The gates of the heads' outputs.
     #[config(default = "AttentionGate::None")]
     pub gate: AttentionGate,
@@ -149,12 +139,8 @@ impl MultiHeadAttentionConfig {
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
         let divides = shared > 0 && self.heads.is_multiple_of(shared);
         Error::check(divides, "key_value_heads", shared, problem)?;
-        if let Some(epsilon) = self.qk_norm {
-            range::check("qk_norm", epsilon.into(), range::Range::BETWEEN_0_AND_1)?;
-        }
-        for (name, number) in [("scale", self.scale), ("softcap", self.softcap)] {
-            number.map_or(Ok(()), |number| range::check(name, number.into(), range::Range::POSITIVE))?;
-        }
+        self.qk_norm.as_ref().map_or(Ok(()), QkNormConfig::check)?;
+        self.scores.check()?;
         let width = self.head_width()?;
         let problem = format!(
             "splits each head into two halves, but heads are {width} wide; set `d_head` to an even number"
@@ -173,20 +159,15 @@ impl MultiHeadAttentionConfig {
         let linear =
             |d_input, d_output, bias| LinearConfig::new(d_input, d_output).with_bias(bias).init(device);
         let (d_head, key_value_heads) = (self.head_width()?, self.shared_heads());
-        let norm = |heads: usize| {
-            let width = if self.qk_norm_all_heads { heads * d_head } else { d_head };
-            let norm = self.qk_norm.map(|epsilon| Norm::rms(width, epsilon, device));
-            norm.map(|norm| norm.with_unit_offset(self.norm_unit_offset))
-        };
+        let norm = |heads: usize| self.qk_norm.as_ref().map(|norm| norm.init(heads, d_head, device));
         let qkv_bias = self.query_key_value_bias.unwrap_or(self.bias);
         Ok(MultiHeadAttention {
             qkv: linear(self.d_model, (self.heads + 2 * key_value_heads) * d_head, qkv_bias),
             query_norm: norm(self.heads),
             key_norm: norm(key_value_heads),
-            scores: ScoreFunction { scale: self.scale, softcap: self.softcap, ..ScoreFunction::plain() }
-                .with_sinks(self.sinks, self.maps(), device),
+            scores: self.scores.init(self.maps(), device),
             gate: self.gate.projection([self.d_model, self.heads, d_head], self.bias, device),
-            differential: self.differential.as_ref().map(|it| it.init(d_head, self.norm_unit_offset, device)),
+            differential: self.differential.as_ref().map(|it| it.init(d_head, device)),
             output: linear(self.heads * d_head, self.d_model, self.output_bias.unwrap_or(self.bias)),
             dropout: DropoutConfig::new(self.dropout).init(),
             heads: self.heads,

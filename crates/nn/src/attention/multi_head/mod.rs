@@ -13,13 +13,15 @@
 mod convert;
 mod fused;
 mod gate;
+mod qk_norm;
 mod score_function;
 mod split;
 mod stacked;
 
 pub use fused::{AttentionInput, MultiHeadAttention, MultiHeadAttentionConfig};
 pub use gate::AttentionGate;
-pub use score_function::{ScoreFunction, Sinks};
+pub use qk_norm::QkNormConfig;
+pub use score_function::{ScoreConfig, ScoreFunction, Sinks};
 pub use split::{SplitHeads, SplitHeadsConfig};
 pub use stacked::{StackedHeads, StackedHeadsConfig};
 

@@ -11,6 +11,7 @@
 //! `1 + sum` (Miller, 2023, "Attention is off by one"); gpt-oss learns the sink of each head (OpenAI, 2025, arXiv
 //! 2508.10925).
 
+use burn::config::Config;
 use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::choices;
 use crate::display::display_line;
 use crate::role::{ParamRole, ParamRoles};
+use crate::{Result, range};
 
 choices! {
     /// The sinks of attention: the values of `sinks`.
@@ -32,6 +34,41 @@ choices! {
         OffByOne,
         /// A learned sink for each head, initially zero.
         Learned,
+    }
+}
+
+/// The configuration of the scores and of their softmax.
+#[derive(Config, Debug)]
+pub struct ScoreConfig {
+    /// The factor of the products of queries and keys; `1 / sqrt(d_head)` if absent.
+    pub scale: Option<f64>,
+    /// The bound of the scores; none if absent.
+    pub softcap: Option<f64>,
+    /// The sinks of the softmax.
+    #[config(default = "Sinks::None")]
+    pub sinks: Sinks,
+}
+
+impl ScoreConfig {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if one is not positive.
+    pub fn check(&self) -> Result<()> {
+        [("scale", self.scale), ("softcap", self.softcap)].into_iter().try_for_each(|(name, number)| {
+            number.map_or(Ok(()), |number| range::check(name, number.into(), range::Range::POSITIVE))
+        })
+    }
+
+    /// Returns the module for attention with `maps` softmax maps.
+    pub fn init<B: Backend>(&self, maps: usize, device: &B::Device) -> ScoreFunction<B> {
+        let is_learned = self.sinks == Sinks::Learned;
+        ScoreFunction {
+            sinks: is_learned.then(|| Initializer::Zeros.init([maps], device)),
+            kind: self.sinks,
+            scale: self.scale,
+            softcap: self.softcap,
+        }
     }
 }
 
@@ -69,13 +106,6 @@ impl<B: Backend> ScoreFunction<B> {
     /// Creates the plain function: `1 / sqrt(d_head)`, without a bound and sinks.
     pub fn plain() -> Self {
         Self { sinks: None, kind: Sinks::None, scale: None, softcap: None }
-    }
-
-    /// Adds sinks to each of `heads` heads.
-    #[must_use]
-    pub fn with_sinks(self, kind: Sinks, heads: usize, device: &B::Device) -> Self {
-        let sinks = (kind == Sinks::Learned).then(|| Initializer::Zeros.init([heads], device));
-        Self { sinks, kind, ..self }
     }
 
     /// Returns the sink of each of `heads` heads, `[heads]`; `None` without sinks.

@@ -36,6 +36,13 @@ fn configs() -> Vec<ModelConfig> {
             }
         }
     }
+    configs.extend(variants(&configs[0]));
+    configs
+}
+
+/// Returns configs of models with variants of attention. The last two are like `base` apart from them.
+fn variants(base: &ModelConfig) -> Vec<ModelConfig> {
+    let mut configs = Vec::new();
     let plain = ModelConfig {
         d_model: 36,
         heads: 6,
@@ -68,15 +75,13 @@ fn configs() -> Vec<ModelConfig> {
     configs.push(ModelConfig { architecture: Architecture::EncoderDecoder, ..plain.clone() });
     configs.push(ModelConfig { norm: NormPlacement::Pre, parallel: true, ..plain });
     let differential = |config: &ModelConfig| ModelConfig { differential: true, d_head: 8, ..config.clone() };
-    for at in configs.len() - 3..configs.len() {
-        configs.push(differential(&configs[at]));
-    }
+    configs.extend(configs.iter().map(differential).collect::<Vec<_>>());
     configs.push(ModelConfig {
         architecture: Architecture::Decoder,
         position: PositionScheme::Relative,
         window: Some(3),
         key_value_heads: 2,
-        ..differential(&configs[0])
+        ..differential(base)
     });
     configs.push(ModelConfig {
         norm_kind: NormKind::Rms,
@@ -89,7 +94,7 @@ fn configs() -> Vec<ModelConfig> {
         rope_scaling: RopeScaling::Llama3,
         rope_factor: 4.0,
         rope_original_context: 9,
-        ..configs[0].clone()
+        ..base.clone()
     });
     configs
 }

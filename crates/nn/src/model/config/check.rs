@@ -28,7 +28,7 @@ impl Section for ModelConfig {
             ("attention_scale", self.attention_scale.map(Into::into), Range::POSITIVE),
             ("attention_softcap", self.attention_softcap.map(Into::into), Range::POSITIVE),
             ("rope_theta_local", self.rope_theta_local.map(Into::into), Range::POSITIVE),
-            ("rotary_fraction", self.rotary_fraction.map(Into::into), Range::FRACTION),
+            ("rotary_fraction", self.rotary_fraction.map(Into::into), Range::UP_TO_1),
             integer("largest_position", self.largest_position, 1, 1 << 20),
             integer("rope_original_context", self.rope_original_context, 1, 1 << 40),
             real("dropout", self.dropout, Range::FRACTION),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use burn::tensor::backend::Backend;
 
 use super::{Architecture, LayerSpan, ModelConfig, QkNormScope};
-use crate::attention::{DifferentialConfig, Mask, MultiHeadAttentionConfig, SplitHeadsConfig};
+use crate::attention::{
+    DifferentialConfig, Mask, MultiHeadAttentionConfig, QkNormConfig, ScoreConfig, SplitHeadsConfig,
+};
 use crate::position::{PositionScheme, RopeScaling, Rotation};
 
 impl ModelConfig {
@@ -107,7 +109,10 @@ impl ModelConfig {
 
     /// Returns the config of the self-attention of a layer.
     pub(in crate::model) fn attention(&self, layer: usize) -> MultiHeadAttentionConfig {
-        let differential = DifferentialConfig { layer, epsilon: self.norm_epsilon };
+        let (epsilon, unit_offset) = (self.norm_epsilon, self.norm_unit_offset);
+        let all_heads = self.qk_norm_scope == QkNormScope::AllHeads;
+        let scores =
+            ScoreConfig { scale: self.attention_scale, softcap: self.attention_softcap, sinks: self.sinks };
         MultiHeadAttentionConfig::new(self.d_model, self.heads)
             .with_d_head((self.d_head > 0).then_some(self.d_head))
             .with_key_value_heads((self.key_value_heads > 0).then_some(self.key_value_heads))
@@ -115,14 +120,14 @@ impl ModelConfig {
             .with_bias(self.bias)
             .with_query_key_value_bias(self.query_key_value_bias)
             .with_output_bias(self.attention_output_bias)
-            .with_qk_norm(self.qk_norm.then_some(self.norm_epsilon))
-            .with_qk_norm_all_heads(self.qk_norm_scope == QkNormScope::AllHeads)
-            .with_norm_unit_offset(self.norm_unit_offset)
-            .with_scale(self.attention_scale)
-            .with_softcap(self.attention_softcap)
-            .with_sinks(self.sinks)
+            .with_qk_norm(self.qk_norm.then_some(QkNormConfig { epsilon, all_heads, unit_offset }))
+            .with_scores(scores)
             .with_gate(self.attention_gate)
-            .with_differential(self.differential.then_some(differential))
+            .with_differential(self.differential.then_some(DifferentialConfig {
+                layer,
+                epsilon,
+                unit_offset,
+            }))
     }
 
     /// Returns the config of the cross-attention of each layer that has one.
