@@ -132,7 +132,7 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     if args.dry_run {
         let config = workers.agree(shared_config(&config, workers))?;
         let plan = Plan::new(&config, &device)?;
-        print_plan(&config.name(), &device, &plan);
+        print_plan(&config, &device, &plan);
         say(&format!("  export      {}", describe_fit(&config.model)));
         plan.warnings.iter().for_each(|warning| warn(&format!("warning: {warning}")));
         return Ok(ExitCode::SUCCESS);
@@ -293,9 +293,9 @@ fn draw_or_warn(
 }
 
 /// Prints the plan of a run.
-fn print_plan(name: &str, device: &Device, plan: &Plan) {
+fn print_plan(config: &Config, device: &Device, plan: &Plan) {
     let Plan { steps, schedule, .. } = plan;
-    say(&format!("{name}: dry run, nothing is trained"));
+    say(&format!("{}: dry run, nothing is trained", config.name()));
     say(&format!("  parameters  {}", thousands(plan.parameters as f64)));
     say(&format!(
         "  steps       {}, {} per epoch, of up to {}: at most {} in total",
@@ -318,6 +318,17 @@ fn print_plan(name: &str, device: &Device, plan: &Plan) {
         clock(plan.seconds),
         plan.operations_per_step / 1e9
     ));
+    let minutes = config.training.max_minutes;
+    if minutes > 0.0 {
+        let outcome = match plan.seconds > 60.0 * minutes {
+            true => {
+                let steps = (60.0 * minutes / plan.seconds * *steps as f64) as usize;
+                format!("after about {}, before the schedule ends", counted(steps, "step"))
+            }
+            false => "unless the run completes before, as estimated".to_string(),
+        };
+        say(&format!("  limit       stops after `training.max_minutes` = {minutes}, {outcome}"));
+    }
     say("  step        learning rate");
     let listed = [0, schedule.warmup / 2, schedule.warmup, steps / 4, steps / 2, steps * 3 / 4, steps - 1];
     for step in listed.into_iter().filter(|step| step < steps).collect::<std::collections::BTreeSet<_>>() {

@@ -12,6 +12,7 @@ mod keys;
 mod meant;
 mod names;
 mod optimizer;
+mod overrides;
 mod presets;
 mod run;
 mod source;
@@ -36,6 +37,7 @@ pub use meant::{keys_named, nearest_key, normalised};
 #[cfg(test)]
 pub(crate) use names::keys_of;
 pub use optimizer::OptimizerKind;
+pub use overrides::sets;
 pub use presets::PRESETS;
 pub use run::RunConfig;
 pub use training::{Monitor, ScheduleKind, TrainingConfig};
@@ -49,11 +51,6 @@ use crate::model::{ModelConfig, Sizes};
 use crate::range::Section;
 use run::is_empty;
 use source::Written;
-
-/// Returns true if the command line overrides a key, given with its section.
-pub fn sets(overrides: &[String], key: &str) -> bool {
-    overrides.iter().filter_map(|assignment| assignment.split_once('=')).any(|(name, _)| name.trim() == key)
-}
 
 /// The keys that set the length of a run.
 pub(crate) const DURATIONS: [&str; 2] = ["training.steps", "training.epochs"];
@@ -174,8 +171,9 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;
         let is_forbidden = |c: char| c.is_control() || matches!(c, '/' | '\\');
-        let is_plain = !name.contains(is_forbidden) && !name.starts_with('.') && name == name.trim();
-        let problem = "must be a plain folder name of up to 200 bytes; pass another folder with --run DIR";
+        let is_plain = !name.contains(is_forbidden) && !name.starts_with(['.', '-']) && name == name.trim();
+        let problem = "must be a plain folder name of up to 200 bytes that begins with neither `.` nor `-`; pass another \
+                       folder with --run DIR";
         Error::check_key(is_plain && name.len() <= 200, "run.name", format!("\"{name}\""), problem)?;
         self.run.check_ranges().map_err(Error::in_section("run"))?;
         self.check_paths()?;

@@ -9,6 +9,7 @@ use toml::{Spanned, Table, Value};
 
 use super::keys::{Entries, Entry, SEARCH, check_keys, range_of};
 use super::meant::{intended_key, keys_named, synonym};
+use super::overrides::warn_of_repeated;
 use super::types;
 use super::{Config, DEFAULT_FILE, DEFAULT_TEXT, DURATIONS, sets};
 use crate::data::Source;
@@ -111,6 +112,7 @@ impl Written {
                 one of them";
             return Err(Error::Input(problem.to_string()));
         }
+        warn_of_repeated(assignments);
         for assignment in assignments {
             let refuse = |problem: &str| {
                 let beginning: String = assignment.chars().take(60).collect();
@@ -127,9 +129,7 @@ impl Written {
                 return refuse(&format!("the key is missing its section; use {key}={}", excerpt(text, 60)));
             }
             if text.is_empty() || text.trim().is_empty() && key != "data.delimiter" {
-                return refuse(
-                    "the value is empty, perhaps because of an unset shell variable; pass a value",
-                );
+                return refuse("the value is empty, perhaps because of an unset variable; pass a value");
             }
             let document = format!("value = {text}");
             let table = DeTable::parse(&document).map(Spanned::into_inner).unwrap_or_default();

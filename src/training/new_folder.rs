@@ -47,6 +47,12 @@ impl RunPath {
                 _ => Ok(()),
             },
             RunPath::Folder(path) if path.symlink_metadata().is_ok() => Err(already_exists(path)),
+            RunPath::Folder(path) if path.as_os_str().as_encoded_bytes().starts_with(b"-") => {
+                Err(Error::Input(format!(
+                    "other commands would read the name `{0}` as an option; pass --run ./{0}, or another name",
+                    path.display()
+                )))
+            }
             RunPath::Folder(path) if is_prepared(path) => Err(Error::Input(format!(
                 "the name `{}` is reserved for unfinished folders; pass another folder with --run DIR",
                 path.display()

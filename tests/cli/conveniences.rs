@@ -42,6 +42,46 @@ fn completions_and_man_pages_cover_commands() {
 }
 
 #[test]
+fn a_key_that_is_set_twice_is_reported() {
+    let dir = TempDir::new().unwrap();
+    let sets = |twice: &[&str]| {
+        let sets = twice.iter().flat_map(|set| ["--set", set]);
+        let output = program(dir.path()).args(["data", "--json"]).args(sets).output().unwrap();
+        let described: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(described["train"]["samples"], 70, "{output:?}");
+        text(&output.stderr)
+    };
+    let warned = sets(&["data.train_samples=50", "data.train_samples=70"]);
+    let expected =
+        "--set data.train_samples is passed twice, and the last value applies: data.train_samples=70";
+    assert_eq!(warned.matches(expected).count(), 1, "{warned}");
+    assert!(!sets(&["data.train_samples=70", "data.train_samples=70"]).contains("twice"));
+}
+
+#[test]
+fn a_dry_run_names_the_time_limit() {
+    let dir = TempDir::new().unwrap();
+    let plan = |minutes: &str| {
+        let sets = ["training.steps=100000", minutes];
+        text(&train(dir.path(), &[&SMALL[..], &sets].concat(), &["--dry-run"]).stdout)
+    };
+    let limited = plan("training.max_minutes=0.001");
+    let expected = "  limit       stops after `training.max_minutes` = 0.001, after about ";
+    assert!(limited.contains(expected) && limited.contains("steps, before the schedule ends\n"), "{limited}");
+    assert!(!plan("training.max_minutes=0").contains("limit"));
+}
+
+#[test]
+fn a_run_is_not_named_like_an_option() {
+    let dir = TempDir::new().unwrap();
+    for (more, sets) in [(&["--run=-dash"][..], &[][..]), (&[], &["run.name=-dash"])] {
+        let output = train(dir.path(), &[&SMALL[..], sets].concat(), more);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("-dash") && dir.path().read_dir().unwrap().next().is_none());
+    }
+}
+
+#[test]
 fn identical_finished_run_is_reported_unless_quiet() {
     let dir = TempDir::new().unwrap();
     let sets = [&SMALL[..], &["training.steps=2"]].concat();

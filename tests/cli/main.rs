@@ -80,8 +80,12 @@ fn program(folder: &Path) -> Command {
 fn train(folder: &Path, sets: &[&str], more: &[&str]) -> Output {
     let mut command = program(folder);
     command.args(["train", "--backend", "ndarray"]).args(more);
-    for set in sets {
-        command.args(["--set", set]);
+    let key = |set: &str| set.split_once('=').map(|(key, _)| key.to_string());
+    for (index, set) in sets.iter().enumerate() {
+        // A later value of a key replaces an earlier one.
+        if !sets[index + 1..].iter().any(|later| key(later).is_some() && key(later) == key(set)) {
+            command.args(["--set", set]);
+        }
     }
     command.output().expect("cannot start the program")
 }

@@ -90,8 +90,15 @@ fn is_out_of_range(section: &str, key: &str, value: f64) -> bool {
         (Some(min), Some(max)) => format!("must be in [{min}, {max}]"),
         _ => " integer".to_string(),
     };
-    let clauses =
-        [&clause, " integer", "must be finite and ", "must be in [0, 1)", "must be in (0, 1)", "expected "];
+    let clauses = [
+        &clause,
+        " integer",
+        "must be finite and ",
+        "must be in [0, 1)",
+        "must be in (0, 1)",
+        "must be in (0, 1]",
+        "expected ",
+    ];
     let error = error_of(section, key, value);
     error.starts_with(&format!("--set: `{section}.{key}` = "))
         && clauses.iter().any(|clause| error.contains(clause))
