@@ -160,7 +160,8 @@ impl Table<'_> {
             Some(format) if fits(format) => format,
             _ => NumberFormat::of(texts.keys().map(String::as_str)).unwrap_or_default(),
         };
-        if format == NumberFormat::Plain {
+        // Commas between thousands, as in the data of the given weights, also allow points before decimals.
+        if format != NumberFormat::DecimalComma {
             let mut texts: Vec<&str> = texts.keys().map(String::as_str).collect();
             texts.sort_unstable();
             if let Some(text) = NumberFormat::of_thousands(texts.into_iter()) {

@@ -10,10 +10,13 @@
 //! A line of data is also reported as a possible header if its words do not occur in their columns although the other
 //! values of these columns recur.
 
+mod unlike;
+
 use std::collections::{HashMap, HashSet};
 
 use csv::StringRecord;
 
+use self::unlike::is_unlike;
 use super::{Line, TableRow};
 
 /// The fraction of unique values in a column below which a value of the first line is expected to recur.
@@ -129,51 +132,6 @@ fn by_counting(first: &StringRecord, below: &[&TableRow], column: Option<usize>)
         }
         false => None,
     }
-}
-
-/// Returns true if each number of the first line is outside the range of its column, and each date is above numbers.
-/// Each number must be far outside the range, or the values of its column must recur. The numbers must also rise or
-/// fall like years, or be next to a word that does not recur in its column.
-fn is_unlike(first: &StringRecord, below: &[&TableRow]) -> bool {
-    let of_kind = |wanted| first.iter().enumerate().filter(move |&(_, value)| kind(value) == wanted);
-    let is_outside = |(column, value): (usize, &str)| {
-        let filled: Vec<&str> =
-            values(below, column).filter(|value| kind(value) != ValueKind::Missing).collect();
-        let mut others: Vec<f64> = filled.iter().filter_map(|value| value.parse().ok()).collect();
-        let Ok(number) = value.parse::<f64>() else {
-            return others.len() >= MIN_NUMERIC_ROWS && others.len() == filled.len();
-        };
-        others.sort_unstable_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (others.first(), others.last()) else { return false };
-        let count = others.len();
-        others.dedup();
-        let distance = (min - number).max(number - max);
-        count >= MIN_NUMERIC_ROWS && distance > 0.0 && (distance > max - min || 2 * others.len() <= count)
-    };
-    let recurs = |(column, word): (usize, &str)| values(below, column).any(|value| value == word);
-    let (mut numbers, mut words) = (of_kind(ValueKind::Numeric), of_kind(ValueKind::Word));
-    let order: Vec<f64> = of_kind(ValueKind::Numeric).filter_map(|(_, value)| value.parse().ok()).collect();
-    let count = of_kind(ValueKind::Numeric).count();
-    let (rises, falls) = (order.is_sorted_by(|a, b| a < b), order.is_sorted_by(|a, b| a > b));
-    let are_words_new = words.clone().next().is_some() && !words.any(recurs);
-    let is_far = count > 0 && (count > 1 && rises || count > 2 && falls || are_words_new);
-    is_far && numbers.all(is_outside) || counts_unlike_columns(first, below)
-}
-
-/// Returns true for a line of at least three numbers that count up by one, such as years, if none of them occurs in its
-/// column and hardly any line below counts up too.
-fn counts_unlike_columns(first: &StringRecord, below: &[&TableRow]) -> bool {
-    const MIN_NUMBERS: usize = 3;
-    let counts = |line: &StringRecord| {
-        let numbers: Option<Vec<i64>> = line.iter().map(|value| value.parse().ok()).collect();
-        numbers.is_some_and(|numbers| numbers.windows(2).all(|pair| pair[1] - pair[0] == 1))
-    };
-    let recurs = |(column, value): (usize, &str)| values(below, column).any(|other| other == value);
-    first.len() >= MIN_NUMBERS
-        && counts(first)
-        && !first.iter().enumerate().any(recurs)
-        && below.iter().all(|row| row.1.len() == first.len())
-        && below.iter().filter(|row| counts(&row.1)).count() as f64 <= MAX_UNIQUE * below.len() as f64
 }
 
 /// Returns true if a word of the first line is above numbers only.

@@ -40,13 +40,15 @@ impl NumberFormat {
     /// Returns the first of the `values` whose point may be one between thousands: all fractions have three digits, as in
     /// `2.431`, and all other numbers are integers below 1000. Such values are read as decimals.
     pub fn of_thousands<'v>(values: impl Iterator<Item = &'v str> + Clone) -> Option<&'v str> {
+        /// The minimum number of values if none is below 1000. A few decimals may have three digits by chance.
+        const MIN_VALUES: usize = 5;
         let is_grouped = |value: &str| {
             let integer = Self::DecimalComma.parse(value).is_some_and(|number| number.fract() == 0.0);
             integer && value.contains('.') && !value.contains(',')
         };
         let is_small = |value: &str| value.parse().is_ok_and(|number: i64| number.abs() < 1000);
-        let are_small = values.clone().any(is_small);
-        (are_small && values.clone().all(|value| is_grouped(value) || is_small(value)))
+        let are_many = values.clone().any(is_small) || values.clone().take(MIN_VALUES).count() == MIN_VALUES;
+        (are_many && values.clone().all(|value| is_grouped(value) || is_small(value)))
             .then(|| values.clone().find(|value| is_grouped(value)))?
     }
 
@@ -102,6 +104,7 @@ mod tests {
         assert_eq!(of(&["1", "n/a"]), None);
         let of_thousands = |values: &[&'static str]| NumberFormat::of_thousands(values.iter().copied());
         assert_eq!(of_thousands(&["650", "2.431", "-12.400"]), Some("2.431"));
+        assert_eq!(of_thousands(&["5.161", "42.486", "11.740", "94.520", "8.001"]), Some("5.161"));
         for plain in
             [&["650", "2.43"][..], &["0.250", "7"], &["1.250", "2.375"], &["1000", "2.431"], &["1", "2"]]
         {

@@ -45,6 +45,16 @@ fn rising_integers_unlike_those_below_may_be_names() {
     for data in ["6,20,8", "2021,2019,2020", "4,20,9"] {
         assert_eq!(judged(&format!("{data}\n{below}"), None), FirstLine::Data, "{data}");
     }
+    // Numbers with equal distances, or four that rise or fall, may also recur in their columns.
+    let years = "2017,2022,2001,2013\n2027,2032,1991,2015\n2011,2011,2012,2013\n".repeat(3);
+    for header in ["2010,2011,2012,2013", "2017,2022,2023,2030", "2030,2022,2012,2001"] {
+        assert_eq!(judged(&format!("{header}\n{years}"), None), FirstLine::Numbers, "{header}");
+    }
+    assert_eq!(judged(&format!("2017,2022,2023,2001\n{years}"), None), FirstLine::Data);
+    let months: String =
+        (0..9).map(|row| format!("m{row},{},{},2012\n", 2011 + row * 5 % 7, 2010 + row * 3 % 8)).collect();
+    assert_eq!(judged(&format!("month,2011,2012,2013\n{months}"), None), FirstLine::Numbers);
+    assert_eq!(judged(&format!("m3,2011,2012,2013\n{months}"), None), FirstLine::Data);
     // Next to a word that does not recur in its column, one number is enough, in any order.
     let regions = "r1,5,6\nr2,6,5\n".repeat(3);
     for header in
@@ -69,9 +79,9 @@ fn rising_integers_unlike_those_below_may_be_names() {
 #[test]
 fn words_new_to_their_columns_may_be_names() {
     let scores = "A,0,5,4,1,3\nB,5,1,2,3,4\n".repeat(15);
-    assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::NewWords);
-    assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), Some(1)), FirstLine::NewWords);
-    assert_eq!(judged(&format!("B,1,2,3,4,5\n{scores}"), None), FirstLine::Data);
+    assert_eq!(judged(&format!("class,1,3,2,5,4\n{scores}"), None), FirstLine::NewWords);
+    assert_eq!(judged(&format!("class,1,3,2,5,4\n{scores}"), Some(1)), FirstLine::NewWords);
+    assert_eq!(judged(&format!("B,1,3,2,5,4\n{scores}"), None), FirstLine::Data);
     let moves = "x,y\ny,z\n".repeat(15);
     assert_eq!(judged(&format!("from,to\n{moves}z,from\n"), None), FirstLine::NewWords);
     let tags = "runs,V,N\nfast,A,N\n".repeat(15);
