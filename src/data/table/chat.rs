@@ -146,6 +146,17 @@ pub(super) fn unread(value: &Value, name: Option<&str>) -> BTreeSet<String> {
     fields(value, &[name], "").into_iter().chain(of_turns).collect()
 }
 
+/// Returns the fields of a pair that usually belong to its source but are not among the fields `read`.
+pub(super) fn unread_context(members: &Map<String, Value>, read: &[&str]) -> BTreeSet<String> {
+    const CONTEXT: [&str; 7] =
+        ["context", "document", "history", "input", "passage", "system", "system_prompt"];
+    let unread = members.iter().filter(|(name, value)| {
+        let name = name.as_str();
+        CONTEXT.contains(&name) && !read.contains(&name) && targets::has_content(value)
+    });
+    unread.map(|(name, _)| format!("`{name}`")).collect()
+}
+
 /// Returns what `text` adds to the text that was written `before`.
 fn added<'t>(before: &str, text: &'t str) -> std::result::Result<&'t str, String> {
     text.strip_prefix(before).ok_or_else(|| {

@@ -196,6 +196,9 @@ impl Table<'_> {
             values.filter_map(json::Literal::of).collect::<Vec<_>>()
         };
         let [of_group, of_values] = [literals(fields.group.as_slice()), literals(&fields.values)];
+        if let (FieldForm::Pairs, Value::Object(members)) = (fields.form, value) {
+            self.seen.unread.extend(chat::unread_context(members, &names));
+        }
         self.refuse_mixed_quotes(line, ("one group", of_group))?;
         if matches!(fields.form, FieldForm::Values | FieldForm::Stream) {
             // Whether values are symbols is known when all rows are.

@@ -153,8 +153,12 @@ impl Table<'_> {
         }
         if !self.seen.unread.is_empty() {
             let names = Vec::from_iter(std::mem::take(&mut self.seen.unread)).join(", ");
+            let (what, text) = match self.chosen.fields.is_some() {
+                true => ("pairs", "the source"),
+                false => ("conversations", "`content`"),
+            };
             self.reading.guesses.push(format!(
-                "fields of conversations are not read: {names}; write what the model must learn into `content`"
+                "fields of {what} are not read: {names}; write what the model must learn into {text}"
             ));
         }
         let has_source = |sample: &TextSample| sample.parts.iter().any(|part| !part.is_answer);

@@ -99,6 +99,20 @@ fn conversations_do_not_lose_content() {
 }
 
 #[test]
+fn unread_context_of_pairs_is_reported() {
+    let pair = |other: &str| {
+        let text = format!("{{\"prompt\": \"colour?\", \"completion\": \"blue\"{other}}}\n");
+        let file = File::new("pairs.jsonl", text.repeat(4));
+        warnings(&DataConfig { tokens: Tokens::Characters, ..file.config() })
+    };
+    let found = pair(r#", "context": "the sky", "id": "7", "system": """#);
+    assert!(found.contains(
+        "fields of pairs are not read: `context`; write what the model must learn into the source"
+    ));
+    assert!(!pair(r#", "id": "7""#).contains("not read"));
+}
+
+#[test]
 fn labels_mask_their_targets() {
     let text = "{\"input_ids\": [5, 6, 7, 8], \"labels\": [-100, -100, 7, 8]}\n\
         {\"input_ids\": [5, 6, 9], \"labels\": [5, 6, 9]}\n";
