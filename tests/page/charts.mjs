@@ -67,11 +67,29 @@ export async function exploreCharts() {
       check(scored !== undefined, `${score}: step ${step} was not scored`);
       close(shown, scored?.heads[layer][head][score], `${score} of layer ${layer}, head ${head} at step ${step}`);
     }
+    await checkCurveNames(score);
     const { layer, head } = await dataset("history-reading");
     await click(chart.left + 68 + ((chart.width - 126) * 7) / 8, chart.top + 20 + ((chart.height - 70) * 7) / 8);
     const chosen = await value(`document.getElementById("chosen").textContent`);
     same(chosen, `layer ${layer}, head ${head}`, `a click on a curve of ${score} chooses its head`);
   }
+}
+
+/** Checks that the selected head and the heads with the highest scores are named, apart from each other and in the chart. */
+async function checkCurveNames(score) {
+  const names = await value(`Array.from(document.querySelectorAll("#history-chart .curve-name"), (name) => ({ layer: Number(name.dataset.layer), head: Number(name.dataset.head), text: name.textContent, y: Number(name.getAttribute("y")), right: name.getBoundingClientRect().right }))`);
+  const highest = ({ layer, head }) => expected.history.reduce((most, { heads }) => Math.max(most, heads[layer][head][score] ?? -Infinity), -Infinity);
+  const all = expected.heads.flatMap((heads, layer) => heads.map((_, head) => ({ layer, head }))).filter((head) => highest(head) > -Infinity);
+  same(names.length, Math.min(all.length, 6), `named curves of ${score}`);
+  for (const { layer, head, text } of names) same(text, `L${layer} H${head}`, `the name of a curve of ${score}`);
+  const selected = await dataset("reading");
+  check(names.some(({ layer, head }) => `${layer} ${head}` === `${selected.layer} ${selected.head}`), `the curve of the selected head is named for ${score}`);
+  const unnamed = all.filter(({ layer, head }) => !names.some((name) => name.layer === layer && name.head === head));
+  const others = names.filter(({ layer, head }) => `${layer} ${head}` !== `${selected.layer} ${selected.head}`);
+  check(others.every((name) => unnamed.every((head) => highest(head) <= highest(name))), `the named heads have the highest values of ${score}`);
+  const box = await middle("#history-chart");
+  check(names.every(({ right }) => right <= box.left + box.width), `names of ${score} are cut`);
+  check(names.every(({ y }, i) => names.every((other, j) => i === j || Math.abs(other.y - y) >= 13)), `names of ${score} touch: ${names.map(({ y }) => y)}`);
 }
 
 /** Checks that the film shows each of its steps in all panels, and ends with the weights of the page. */
