@@ -204,6 +204,11 @@ fn text_of_narrow_pictures_is_legible_and_apart() {
 fn narrow_pictures_are_drawn_narrower() {
     assert_eq!([216, 246, 486, 675, 2_000].map(logical), [288.0, 328.0, 648.0, 900.0, 900.0]);
     assert_eq!(Style { width: 246, ..Style::default() }.logical_width(), 900.0, "pixels have no points");
+    let scaled = loss(Some(0.5)).picture(900.0).text_problems(246.0 / 900.0);
+    assert!(
+        scaled.iter().any(|problem| problem.contains("points")),
+        "a wide picture has small text: {scaled:?}"
+    );
     let picture = loss(Some(0.5)).picture(logical(246));
     let pdf = Style { format: PictureFormat::Pdf, width: 246, ..Style::default() };
     let bytes = picture.encode(&pdf).unwrap();
