@@ -103,9 +103,10 @@ fn run_experiments(args: &Args) -> Result<()> {
     let note = format!(
         "all targets of sequences of that length, mean over {seeds}; decoders with two layers, width 64"
     );
-    let picture =
-        picture("lengths", "Loss above the floor beyond the trained length", &note, &panels(&rows), true);
-    save_all(&[picture], &args.out, &Style { scale: 1, ..Style::default() })?;
+    let style = Style { scale: 1, ..Style::default() };
+    let title = "Loss above the floor beyond the trained length";
+    let picture = picture("lengths", title, &note, &panels(&rows), (true, style.logical_width()));
+    save_all(&[picture], &args.out, &style)?;
     Ok(())
 }
 

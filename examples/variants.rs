@@ -285,7 +285,7 @@ fn picture(rows: &[Row]) -> Picture {
         "difference of the loss from plain rotary attention, with its 95 % interval (Welch); right is worse";
     let mut picture = Picture::new(
         "variants",
-        HEADING + row * rows_of_panels as f64,
+        (WIDTH, HEADING + row * rows_of_panels as f64),
         "Variants of attention: loss by task",
         note,
     );

@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<()> {
     let Some(out) = args.out else { return Ok(()) };
     let style = Style { format: args.format, ..Style::default() };
     let written = write_output(&out, "compare", |folder| {
-        save_all(&comparison_pictures(&comparison, args.along), folder, &style)?;
+        save_all(&comparison_pictures(&comparison, args.along, style.logical_width()), folder, &style)?;
         write_atomically(&folder.join("report.html"), comparison_page(&comparison).as_bytes())
     })?;
     if !args.json {

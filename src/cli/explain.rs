@@ -167,8 +167,9 @@ fn write(
     (folder, vocabulary): (&RunFolder, &Vocabulary),
     out: Option<&Path>,
 ) -> Result<Vec<PathBuf>> {
-    let pictures = circuit_pictures(&folder.name(), found, vocabulary);
-    let draw = |folder: &Path| save_all(&pictures, folder, &Style::default());
+    let style = Style::default();
+    let pictures = circuit_pictures((&folder.name(), style.logical_width()), found, vocabulary);
+    let draw = |folder: &Path| save_all(&pictures, folder, &style);
     match out {
         // The run's own circuit is found on its validation set, so it is not overwritten.
         Some(out) => write_output(out, "explain", |folder| {

@@ -173,7 +173,7 @@ pub fn run(args: Args) -> Result<()> {
         true => live_model(&folder.best_weights()?, &vocabulary, (&[initial], &StoredMeans::default()))?,
     });
     let written = write_output(&out, "inspect", |folder| {
-        save_all(&args.content.titled(page.pictures()), folder, &style)?;
+        save_all(&args.content.titled(page.pictures(style.logical_width())), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())
     })?;
     if !args.json {

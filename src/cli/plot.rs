@@ -13,7 +13,6 @@ use crate::backend::Device;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_output};
 use crate::reporting::{RunData, save_all};
-use crate::terminal::warn;
 use crate::training::RunFolder;
 
 /// Redraw a run's pictures from its folder.
@@ -25,8 +24,8 @@ pub struct Args {
     /// The resolution of a PNG, which is 900 x FACTOR pixels wide. [default: 2]
     #[arg(long, value_name = "FACTOR", value_parser = clap::value_parser!(u32).range(1..=4))]
     resolution: Option<u32>,
-    /// The width of a PDF in points, such as LaTeX's \columnwidth; text shrinks with it. [default: 486]
-    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(72..=2_000))]
+    /// The width of a PDF in points, such as LaTeX's \columnwidth; text has at least 6 points. [default: 486]
+    #[arg(long, value_name = "POINTS", value_parser = clap::value_parser!(u32).range(i64::from(Style::MIN_WIDTH)..=2_000))]
     width: Option<u32>,
     #[command(flatten)]
     content: ContentArgs,
@@ -59,31 +58,15 @@ pub fn run(args: Args) -> Result<()> {
     let default = Style::default();
     let (scale, width) = (args.resolution.unwrap_or(default.scale), args.width.unwrap_or(default.width));
     let style = Style { format: args.format, scale, width };
-    warn_of_small_text(&style);
     let mut run = run_data(&folder, &device)?;
     run.page.heads.colors = args.content.color_scale.unwrap_or_default();
-    let pictures = args.content.titled(run.pictures());
+    let pictures = args.content.titled(run.pictures(style.logical_width()));
     let pictures = match &args.out {
         None => save_all(&pictures, &folder.plots(), &style)?,
         Some(out) => write_output(out, "plot", |hidden| save_all(&pictures, hidden, &style))?,
     };
     print_paths(args.json, "pictures", &pictures);
     Ok(())
-}
-
-/// Warns if the text of a PDF is too small to be read on paper.
-fn warn_of_small_text(style: &Style) {
-    /// The height of the smallest labels in pixels, of which the width of a picture has 900.
-    const LABEL_HEIGHT: f64 = 10.0;
-    const MIN_POINTS: f64 = 5.0;
-    let points = f64::from(style.width) * LABEL_HEIGHT / 900.0;
-    if style.format == PictureFormat::Pdf && points < MIN_POINTS {
-        let min_width = (MIN_POINTS * 900.0 / LABEL_HEIGHT).ceil();
-        warn(&format!(
-            "warning: labels are {points:.1} points high at --width {}; use --width {min_width} or more for {MIN_POINTS} points",
-            style.width
-        ));
-    }
 }
 
 /// Reads the data for a run's pictures and page: the contents of its folder, and the views of its best weights on

@@ -257,3 +257,32 @@ pub fn first_token(vocabulary: &Vocabulary, seed: u64) -> Vec<u32> {
     ));
     vec![drawn]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts of one vocabulary with their ids; without ids, a text is refused.
+    #[derive(Deserialize)]
+    struct Texts {
+        kind: String,
+        tokens: Vec<String>,
+        cases: Vec<(String, Option<Vec<u32>>)>,
+    }
+
+    #[test]
+    fn texts_are_read_as_in_the_page() {
+        // The test of the page's tokenizer, tests/page/typed.test.mjs, reads the same file.
+        let texts: Vec<Texts> = serde_json::from_str(include_str!("../../tests/page/texts.json")).unwrap();
+        for Texts { kind, tokens, cases } in texts {
+            let end = tokens.iter().zip(0..).find_map(|(token, id)| (token == "<end>").then_some(id));
+            let vocabulary = match kind.as_str() {
+                "integers" => Vocabulary::integers(tokens.len() - 1, &["<end>"]),
+                _ => Vocabulary::symbols(tokens, end).unwrap(),
+            };
+            for (text, ids) in cases {
+                assert_eq!(encode(&vocabulary, &text).ok(), ids, "{text:?}");
+            }
+        }
+    }
+}

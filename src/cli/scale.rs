@@ -119,7 +119,8 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let link_words = in_words(link);
     let draw = |out: &PathBuf| {
         let style = Style { format: args.format, ..Style::default() };
-        let picture = scaling_picture(&config.name(), &scaled, &format!("{device}; {link_words}"));
+        let note = format!("{device}; {link_words}");
+        let picture = scaling_picture(&config.name(), &scaled, &note, style.logical_width());
         write_output(out, "scale", |folder| save_all(&[picture], folder, &style))
     };
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();

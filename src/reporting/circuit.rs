@@ -14,20 +14,20 @@ const MAX_POSITIONS: usize = 128;
 /// The maximum number of parts of a logit shown, so that each row has room for its name.
 const MAX_PARTS: usize = 72;
 
-/// Draws the explanation found for `run`.
-pub fn pictures(run: &str, found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
+/// Draws the explanation found for `run` in pictures of this width.
+pub fn pictures((run, width): (&str, f64), found: &Explanation, vocabulary: &Vocabulary) -> Vec<Picture> {
     let shown = found.basis.next.len().min(MAX_POSITIONS);
     let texts = |tokens: &[u32]| tokens[..shown].iter().map(|&token| vocabulary.token(token)).collect();
     let (inputs, next): (Vec<String>, Vec<String>) = (texts(&found.basis.inputs), texts(&found.basis.next));
-    let circuit = found.gain.no_circuit.is_none().then(|| circuit(found).picture(run));
-    let patching = found.views.patching.as_ref().map(|found| patching(found, vocabulary).picture(run));
+    let circuit = found.gain.no_circuit.is_none().then(|| circuit(found).picture(run, width));
+    let patching = found.views.patching.as_ref().map(|found| patching(found, vocabulary).picture(run, width));
     // The lens is missing if the search ended early.
-    let lens = (!found.views.lens.loss.is_empty()).then(|| lens(run, found, &next));
-    let attribution = attribution(run, found, &inputs);
+    let lens = (!found.views.lens.loss.is_empty()).then(|| lens((run, width), found, &next));
+    let attribution = attribution((run, width), found, &inputs);
     circuit.into_iter().chain(lens).chain([attribution]).chain(patching).collect()
 }
 
-fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
+fn lens((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Picture {
     // The last layer is on top: the residual stream flows upwards.
     let name = |depth: usize, how: &str, loss: f64| match depth {
         0 => format!("embedding{how}: {} nats", fixed(loss, 2)),
@@ -51,10 +51,10 @@ fn lens(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
     let lens = TokenMatrix { rows, tokens, role: "target", color };
-    lens.picture("logit_lens", &format!("{run}: logit lens"), &note, scale)
+    lens.picture(("logit_lens", width), &format!("{run}: logit lens"), &note, scale)
 }
 
-fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
+fn attribution((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Picture {
     let (kept, others) = largest_parts(&found.views.attribution);
     let row = |it: &Attribution| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.clone());
     let rows: Vec<_> = kept.into_iter().rev().map(row).chain(others.as_ref().map(row)).collect();
@@ -73,7 +73,7 @@ fn attribution(run: &str, found: &Explanation, tokens: &[String]) -> Picture {
     };
     let scale = ("logit", Interval { start: -largest, end: largest });
     let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging };
-    attribution.picture("attribution", &format!("{run}: logit attribution"), note, scale)
+    attribution.picture(("attribution", width), &format!("{run}: logit attribution"), note, scale)
 }
 
 /// Returns the parts with the largest means, as many as a picture has room to name, and the sum of the others.

@@ -18,8 +18,8 @@ use crate::training::{Row, RunFolder};
 /// The scores that the picture shows, which distinguish heads best; the page shows all scores.
 const SHOWN_SCORES: [Score; 4] = [Score::Ablation, Score::Previous, Score::Induction, Score::Duplicate];
 
-/// Draws the losses of a comparison, and the scores of heads for runs that have them.
-pub fn comparison_pictures(comparison: &Comparison, along: XAxisQuantity) -> Vec<Picture> {
+/// Draws the losses of a comparison, and the scores of heads for runs that have them, in pictures of this width.
+pub fn comparison_pictures(comparison: &Comparison, along: XAxisQuantity, width: f64) -> Vec<Picture> {
     let mut plain = plain_comparison(&shared::without_folders(comparison));
     for (shown, run) in
         plain.runs.iter_mut().zip(&comparison.runs).filter(|(shown, _)| !shown.heads.is_empty())
@@ -27,7 +27,7 @@ pub fn comparison_pictures(comparison: &Comparison, along: XAxisQuantity) -> Vec
         // A run may lack its samples.
         shown.chance = chance_of(run).unwrap_or_default();
     }
-    plain::pictures(&plain, along, &SHOWN_SCORES.map(Score::about))
+    plain::pictures(&plain, along, &SHOWN_SCORES.map(Score::about), width)
 }
 
 /// Returns the chance level of each score in the layers of a run, on its stored samples.

@@ -48,8 +48,8 @@ pub(super) fn gradient_curve(rows: &[Row], limit: f64, summary: &Summary) -> Gra
 }
 
 /// Draws the loss of a run by sequence length for both protocols, above the floor if the floor is known. `trained` is
-/// the trained length.
-pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Picture {
+/// the trained length, and `width` the width of the picture.
+pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize, width: f64) -> Picture {
     let is_above_floor = losses.iter().all(|at| at.gap.is_some());
     let curves = [(Protocol::Windows, "non-overlapping windows"), (Protocol::Sliding, "sliding windows")];
     let curves = curves.map(|(protocol, name)| {
@@ -59,15 +59,16 @@ pub fn lengths_picture(run: &str, losses: &[AtLength], trained: usize) -> Pictur
     let panel = LengthPanel { name: String::new(), trained, curves: curves.into() };
     let note = "non-overlapping windows: every target counts; sliding windows: only the last eighth of each window \
                 counts, with at least 7/8 of the length as context";
-    lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], is_above_floor)
+    lengths::picture("lengths", &format!("{run}: loss by length"), note, &[panel], (is_above_floor, width))
 }
 
-/// Draws the predicted efficiency by number of workers for the config called `name`; `note` names the link.
-pub fn scaling_picture(name: &str, scaled: &[Prediction], note: &str) -> Picture {
+/// Draws the predicted efficiency by number of workers for the config called `name`; `note` names the link,
+/// and `width` is the width of the picture.
+pub fn scaling_picture(name: &str, scaled: &[Prediction], note: &str, width: f64) -> Picture {
     let efficiency = |scaled: &Prediction| Efficiency {
         workers: scaled.workers,
         weak_scaling: scaled.growing.efficiency,
         strong_scaling: scaled.shared.map(|shared| shared.efficiency),
     };
-    scaling::picture(name, &scaled.iter().map(efficiency).collect::<Vec<_>>(), note)
+    scaling::picture(name, &scaled.iter().map(efficiency).collect::<Vec<_>>(), note, width)
 }

@@ -109,7 +109,8 @@ impl RunData {
     /// # Errors
     /// Returns an error if the pictures cannot be written.
     pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
-        let pictures = circuit::pictures(&self.page.run, &found, &self.vocabulary);
+        let found_in = (self.page.run.as_str(), style.logical_width());
+        let pictures = circuit::pictures(found_in, &found, &self.vocabulary);
         self.page.circuit = Some(page::circuit(&found));
         self.circuit = Some(found);
         save_all(&pictures, folder, style)
@@ -120,25 +121,26 @@ impl RunData {
     /// # Errors
     /// Returns an error if the pictures cannot be written.
     pub fn draw(&self, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
-        save_all(&self.pictures(), folder, style)
+        save_all(&self.pictures(style.logical_width()), folder, style)
     }
 
-    /// Returns every picture for which there is data.
-    pub fn pictures(&self) -> Vec<Picture> {
+    /// Returns every picture for which there is data, each `width` logical pixels wide.
+    pub fn pictures(&self, width: f64) -> Vec<Picture> {
         let Page { run, loss, readings, sample, history, .. } = &self.page;
         let Analysis { loss_by_position, floor_by_position, .. } = &self.analysis;
         let steps = continuation(&self.free_running, &self.vocabulary);
         let limit = self.config.training.max_gradient_norm;
         let others = [
-            generated::picture(run, &readings[*sample].sequence, steps),
-            formation::picture(loss, (&scores::formed(), &self.page.heads.chance), history),
-            positions::picture(run, loss_by_position, floor_by_position),
-            gradients::picture(run, &gradient_curve(&self.rows, limit, &self.summary)),
+            generated::picture(run, &readings[*sample].sequence, steps, width),
+            formation::picture(loss, (&scores::formed(), &self.page.heads.chance), history, width),
+            positions::picture(run, loss_by_position, floor_by_position, width),
+            gradients::picture(run, &gradient_curve(&self.rows, limit, &self.summary), width),
         ];
         // A run can diverge before its first row.
-        let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture());
-        let found = self.circuit.iter().flat_map(|found| circuit::pictures(run, found, &self.vocabulary));
-        let pictures = loss.into_iter().chain(self.page.pictures()).chain(others.into_iter().flatten());
+        let loss = (!self.rows.is_empty() || loss.diverged.is_some()).then(|| loss.picture(width));
+        let found =
+            self.circuit.iter().flat_map(|found| circuit::pictures((run, width), found, &self.vocabulary));
+        let pictures = loss.into_iter().chain(self.page.pictures(width)).chain(others.into_iter().flatten());
         pictures.chain(found).collect()
     }
 }

@@ -21,7 +21,8 @@ use crate::tuning::{Findings, RateSweep, Study, Trial, Verdict, best, number, sh
 pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     let Some(findings) = study.findings() else { return Ok(Vec::new()) };
     let drawn_study = plain_study(&findings);
-    let drawn = save_all(&plain::pictures(&drawn_study), &study.folder.plots(), style)?;
+    let drawn =
+        save_all(&plain::pictures(&drawn_study, style.logical_width()), &study.folder.plots(), style)?;
     let texts = [study.folder.config(), best(&study.folder)];
     // The page may be shared, so it omits the paths of this machine.
     let [config, best] = texts.map(|path| {
@@ -33,13 +34,13 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     Ok(drawn)
 }
 
-/// Draws the sweep over learning rates of the config called `name`. Returns `None` if nothing was swept.
-pub fn rate_finder(name: &str, sweep: &RateSweep) -> Option<Picture> {
+/// Draws the sweep over learning rates of the config called `name` in a picture of this width. Returns `None` if nothing was swept.
+pub fn rate_finder(name: &str, sweep: &RateSweep, width: f64) -> Option<Picture> {
     let marks = match sweep.verdict {
         Verdict::Minimum { rate, suggested } => Some([rate, suggested]),
         Verdict::NeverFalls | Verdict::NeverRises => None,
     };
-    plain::rate_finder(name, &sweep.points, marks, &sweep.verdict.describe())
+    plain::rate_finder(name, &sweep.points, marks, (&sweep.verdict.describe(), width))
 }
 
 /// The key whose values have a picture of their own.

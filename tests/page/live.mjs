@@ -10,7 +10,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot, text, type, until } from "./hands.mjs";
+import { check, choose, dataset, emulate, explore, lowestContrast, middle, page, point, press, same, screenshot, text, type, until } from "./hands.mjs";
 import { followWriting, isEverywhere } from "./points.mjs";
 
 const [report, wantedPath] = process.argv.slice(3);
@@ -148,13 +148,51 @@ async function explorePosition() {
 /** Checks that input, map and next tokens are visible together on a small laptop. */
 async function exploreScreen() {
   await page.send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false });
+  await fitsScreen("the input");
+  if (wanted.source !== null) {
+    // A longer source and answer, with the map between them.
+    const long = Array(10).fill(wanted.source.split(" ")[0]).join(" ");
+    await type(long, "input-source");
+    await type(long);
+    await until(`document.getElementById("predictions").children.length === 11`, "an answer to the long input");
+    for (const kind of ["encoder", "cross", "decoder"]) {
+      await press(`label:has(> input[name="kind"][value="${kind}"])`);
+      await fitsScreen(`a long input, ${kind}`);
+    }
+    await begin();
+  }
+  await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
+}
+
+async function fitsScreen(what) {
   await new Promise((done) => setTimeout(done, 300));
   const boxes = await value(`(() => {
     document.getElementById("input-area").scrollIntoView();
     return Object.fromEntries(["input-text", "chips", "matrix", "candidates", "reading"].map((id) => [id, document.getElementById(id).getBoundingClientRect().toJSON()]));
   })()`);
-  for (const [id, { top, bottom }] of Object.entries(boxes)) check(top >= 0 && bottom <= 800, `#${id} is outside the screen: ${top} to ${bottom}`);
-  await page.send("Emulation.setDeviceMetricsOverride", { width: 1200, height: 1000, deviceScaleFactor: 1, mobile: false });
+  for (const [id, { top, bottom }] of Object.entries(boxes)) check(top >= 0 && bottom <= 800, `${what}: #${id} is outside the screen: ${top} to ${bottom}`);
+}
+
+/** Checks that the list of changes names a head in one way, however it is changed. */
+async function exploreNames() {
+  if (wanted.source === null) return;
+  for (const kind of ["decoder", "cross"]) {
+    await press(`label:has(> input[name="kind"][value="${kind}"])`);
+    const names = [];
+    for (const by of ["stored", "zero"]) {
+      await choose("ablate-head-by", by);
+      await press("#switch-off");
+      await until(`document.querySelectorAll("#changes > li").length === 1`, `${kind} head ablated by ${by}`);
+      names.push((await value(`document.querySelector("#changes > li").textContent`)).split(/:| zero-ablated/)[0]);
+      await press("#restore");
+      await until(`document.getElementById("changes").children.length === 0`, "restored");
+    }
+    same(names[0], names[1], `the name of an ablated head`);
+    check(names[0].startsWith(kind === "cross" ? "cross-attention, layer " : "decoder self-attention, layer "), `a head is named with its kind of attention: ${names[0]}`);
+  }
+  await choose("ablate-head-by", "stored");
+  await press(`label:has(> input[name="kind"][value="decoder"])`);
+  await begin();
 }
 
 async function exploreExchange() {
@@ -277,5 +315,5 @@ async function exploreStyles() {
 
 await explore(report, [
   () => page.open(address),
-  exploreTyping, explorePosition, exploreScreen, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreStyles,
+  exploreTyping, explorePosition, exploreScreen, exploreNames, exploreHeads, exploreExchange, exploreGenerating, exploreExplanations, exploreScripts, exploreTour, exploreStyles,
 ]);

@@ -45,10 +45,24 @@ test("integers are never split", () => {
   assertOffsets(integers, " 1,22,\t07");
 });
 
+test("texts are read as by the program", () => {
+  // The test of src/cli/prompt.rs reads the same file.
+  for (const { kind, tokens, cases } of JSON.parse(readFileSync(new URL("texts.json", import.meta.url), "utf8"))) {
+    const tokenizer = new Tokenizer({ kind, tokens });
+    for (const [text, expected] of cases) {
+      const found = ids(tokenizer, text);
+      assert.deepEqual(found.includes(null) ? null : found, expected, JSON.stringify(text));
+      assertOffsets(tokenizer, text);
+    }
+  }
+});
+
 test("a comma between digits is no separator of numbers in bins", () => {
   const bins = new Tokenizer({ kind: "symbols", tokens: ["…20", "20…"], edges: [20] });
   assert.deepEqual(ids(bins, "13.3 76, 5"), [0, 1, 0]);
   assert.deepEqual(ids(bins, "13,34 76,77"), [null, null], "these may be decimal commas");
+  assert.deepEqual(ids(bins, "0x1f 1e1 [] Infinity"), [null, 0, null, null]);
+  assert.deepEqual(ids(bins, "[13.5, 2e1]"), [0, 1]);
 });
 
 test("a comma can be a symbol", () => {

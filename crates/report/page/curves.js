@@ -94,6 +94,7 @@ function drawHistory() {
   const isChosen = ({ layer, head }) => layer === state.layer && head === state.head;
   const ordered = [...allHeads].sort((a, b) => Number(isChosen(a)) - Number(isChosen(b)));
   const curves = ordered.map((curve) => ({
+    ...curve,
     x: scoredSteps,
     y: history.map(({ heads }) => heads[curve.layer][curve.head][score.key]),
     color: layerColor(curve.layer),
@@ -101,6 +102,28 @@ function drawHistory() {
   }));
   const range = scoreRange(score, curves.flatMap(({ y }) => y));
   historyScales = drawChart(at("history-chart"), { x: [0, loss.end], y: range, title: `${score.name} (${score.unit})`, curves });
+  nameCurves(at("history-chart"), curves);
+}
+
+/** The maximum number of named curves, and the distance between two names. */
+const MAX_NAMED_CURVES = 6;
+const NAME_SPACING = 14;
+
+/** Names the selected head, whose curve is the last, and the heads with the highest scores at the ends of their curves. */
+function nameCurves(svg, curves) {
+  const highest = ({ y }) => y.reduce((most, value) => Math.max(most, value ?? -Infinity), -Infinity);
+  const endOf = ({ x, y }) => y.reduce((end, value, i) => (value === null ? end : { x: historyScales.x(x[i]), y: historyScales.y(value) }), null);
+  const others = curves.slice(0, -1).sort((a, b) => highest(b) - highest(a)).slice(0, MAX_NAMED_CURVES - 1);
+  const names = [curves.at(-1), ...others].map((curve) => ({ curve, end: endOf(curve), y: 0 })).filter(({ end }) => end).sort((a, b) => a.end.y - b.end.y);
+  // Names are moved down until they are apart, and then up into the chart.
+  names.forEach((name, i) => { name.y = Math.max(name.end.y, i === 0 ? MARGIN.top + 4 : names[i - 1].y + NAME_SPACING); });
+  const bottom = svg.clientHeight - MARGIN.bottom;
+  for (let i = names.length - 1; i >= 0; i--) names[i].y = Math.min(names[i].y, i === names.length - 1 ? bottom : names[i + 1].y - NAME_SPACING);
+  const right = svg.clientWidth - MARGIN.right;
+  for (const { curve, end, y } of names) {
+    svg.append(svgElement("line", { x1: end.x + 2, y1: end.y, x2: right + 9, y2: y, stroke: curve.color }));
+    svg.append(svgElement("text", { class: "curve-name", x: right + 12, y: y + 4, "data-layer": curve.layer, "data-head": curve.head }, `L${curve.layer} H${curve.head}`));
+  }
 }
 
 /** Shows the score of the hovered head, or else of the selected head, at the scored step nearest to the cursor. */

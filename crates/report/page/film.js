@@ -26,7 +26,7 @@ function drawFilm() {
   const available = all.filter(({ bin }) => bin > 0);
   const top = Math.max(...available.map((shown) => scaleEnd(state.layer, state.head, shown)));
   if (state.scale !== "head") for (const shown of available) shown.top = top;
-  at("film-head").replaceChildren(`${layerHead(state.layer, state.head)}, ${isolated(data.readings[data.sample].sequence)}`);
+  at("film-head").replaceChildren(`${componentInWords(state)}, ${isolated(data.readings[data.sample].sequence)}`);
   at("film-strip").replaceChildren(...frames.map(({ sample, name }, number) => {
     const button = element("button", { type: "button", "data-frame": number, "data-sample": sample });
     if (all[number].bin > 0) button.append(weightImage(state.layer, state.head, all[number], top));

@@ -6,6 +6,10 @@ const KINDS = {
   encoder: { name: "Encoder self-attention", sides: ["source", "source"] },
 };
 
+/** Describes a component, with the kind of attention of a head if the model has several. */
+const componentInWords = ({ kind, layer, head }) => (kind === "feed_forward" ? `feed-forward layer ${layer}`
+  : `${data.maps[0].length > 1 ? `${KINDS[kind].name.toLowerCase()}, ` : ""}${layerHead(layer, head)}`);
+
 /**
  * Groups the tokens along an axis into cells of `bin` positions, each with its text, its positions as displayed, and
  * its first position.

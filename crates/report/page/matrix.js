@@ -5,11 +5,23 @@ const TITLE_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-seri
 /** The minimum distance between labels, and the minimum size of cells with grid lines, in CSS pixels. */
 const LABEL_SPACING = 13;
 const MIN_GRID_CELL = 10;
-/** The height of the input, the controls of the map and the labels of its keys, in CSS pixels. */
-const ABOVE_MAP = 374;
+/** The largest size of the map, the least height that it shrinks to, and the largest cell, in CSS pixels. */
+const MAX_MAP = 640;
+const MIN_MAP_HEIGHT = 230;
+const MAX_CELL = 48;
 let layout = null;
-/** The width available for the map, cached on resize, since reading it while tokens change would force a layout. */
+/**
+ * The width available for the map, and the height of the input and the controls above it, cached on resize, since reading
+ * them while tokens change would force a layout.
+ */
 let stageWidth = 0;
+let aboveStage = 0;
+
+/** Returns the height from the input, or else from the controls of the map, to the map. */
+function heightAboveStage() {
+  const first = ["input-area", "attention"].map(at).find(({ offsetHeight }) => offsetHeight > 0);
+  return first ? Math.max(at("stage").getBoundingClientRect().top - first.getBoundingClientRect().top, 0) : 0;
+}
 
 /** Computes the layout of the cells in CSS pixels, from the available width and the labels. */
 function matrixLayout(canvas) {
@@ -22,19 +34,26 @@ function matrixLayout(canvas) {
   // Labels of several positions are positions themselves.
   const positionWidth = bin > 1 ? 0 : widest([queries, keys].map((cells) => String(cells.at(-1).positions)));
   const left = widest(down) + 28 + (positionWidth && positionWidth + 6);
-  // Below the input, the map fits into the window.
-  const room = Math.min(stageWidth || at("stage").clientWidth, 640, Math.max(window.innerHeight - ABOVE_MAP, 320)) - left - 2;
-  const cell = Math.min(room / keys.length, 48, Math.max(640 / queries.length, room / keys.length / 2));
-  const [width, height] = [cell * keys.length, cell * queries.length];
+  const room = Math.min(stageWidth || at("stage").clientWidth, MAX_MAP) - left - 2;
+  const depth = (flat) => (flat ? 46 : widest(across) + 36) + (positionWidth && 14);
+  // Together with the input above it and its labels, the map fits into the window.
+  const cellAbove = (labels) => {
+    const height = Math.min(Math.max(window.innerHeight - aboveStage - labels - 16, MIN_MAP_HEIGHT), MAX_MAP);
+    return Math.min(room / keys.length, MAX_CELL, Math.max(height / queries.length, room / keys.length / 2));
+  };
   // Draw every label if there is room, else every second, fifth, tenth...
-  const step = (size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * cell >= size) ?? 1000;
-  const flat = step(widest(across) + 6) <= step(LABEL_SPACING);
+  const stepOf = (cell, size) => [1, 2, 5, 10, 20, 50, 100, 200, 500].find((step) => step * cell >= size) ?? 1000;
+  const isFlat = (cell) => stepOf(cell, widest(across) + 6) <= stepOf(cell, LABEL_SPACING);
+  const flat = isFlat(cellAbove(depth(true)));
+  const cell = cellAbove(depth(flat));
+  const step = (size) => stepOf(cell, size);
+  const [width, height] = [cell * keys.length, cell * queries.length];
   const strides = { down: step(LABEL_SPACING), across: flat ? step(widest(across) + 6) : step(LABEL_SPACING) };
   const top = 7; // half a label
   const positions = positionWidth && {
     left: left - widest(down) - 12, below: flat ? 25 : widest(across) + 16, stride: Math.ceil(step(positionWidth + 6) / strides.across) * strides.across,
   };
-  return { queries, keys, down, across, strides, flat, positions, left, top, cell, width, height, below: (flat ? 46 : widest(across) + 36) + (positions && 14) };
+  return { queries, keys, down, across, strides, flat, positions, left, top, cell, width, height, below: depth(flat) };
 }
 
 function drawMatrix() {
@@ -181,13 +200,14 @@ function barRow(label, share, text, attributes = {}) {
 }
 
 function startMatrix() {
-  // The width changes with the window, and when the panels next to the map appear.
-  new ResizeObserver(() => {
-    const width = at("stage").clientWidth;
-    if (width === stageWidth) return;
-    stageWidth = width;
+  // The room changes with the window, with the input above the map, and when the panels next to the map appear.
+  const observer = new ResizeObserver(() => {
+    const [width, above] = [at("stage").clientWidth, heightAboveStage()];
+    if (width === stageWidth && above === aboveStage) return;
+    [stageWidth, aboveStage] = [width, above];
     if (state.view === "matrix") drawMatrix();
-  }).observe(at("stage"));
+  });
+  for (const id of ["stage", "input-area", "attention"]) observer.observe(at(id));
   const canvas = at("matrix");
   const cellAt = (event) => {
     const { x, y } = offset(event, canvas);

@@ -55,7 +55,7 @@ function weightRows(heads, only = null) {
 /** Returns the kind of attention for a heading, if there are several kinds. */
 const kindHeading = () => (data.maps[0].length > 1 ? `${KINDS[state.kind].name}, ` : "");
 /** Returns the head and the sequence of the map on display. */
-const mapHeading = () => `${headInWords(state)}, ${data.readings[state.sample].sequence}`;
+const mapHeading = () => `${componentInWords(state)}, ${data.readings[state.sample].sequence}`;
 
 function predictionRows() {
   const { inputs, targets, most_likely } = data.readings[state.sample];
@@ -148,7 +148,7 @@ const SAVED_PANELS = [
   { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
   { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
   { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
-  { ids: ["film-strip"], name: "replay", rows: filmRows, heading: () => `${headInWords(state)}, ${data.readings[data.sample].sequence}` },
+  { ids: ["film-strip"], name: "replay", rows: filmRows, heading: () => `${componentInWords(state)}, ${data.readings[data.sample].sequence}` },
   { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
 ];
 

@@ -2,14 +2,16 @@
 
 use crate::draw::color::MUTED;
 use crate::draw::{
-    Coordinates, HEADING, HeatMap, MARGIN, Picture, Rect, Text, TokenAxis, WIDTH, WeightColors, WeightScale,
+    Coordinates, HEADING, HeatMap, MARGIN, MIN_SIZE, Picture, Rect, Text, TokenAxis, WeightColors,
+    WeightScale,
 };
 use crate::numbers::counted;
 use crate::reading::{Layer, Reading};
 
 /// The maximum width of a cell, for short sequences.
 const MAX_CELL_WIDTH: f64 = 64.0;
-/// The minimum width of a map, for sequences of one or two tokens.
+/// The minimum width of a map with its tokens in a row of several, and of a map, for sequences of one or two tokens.
+const MIN_PANEL_WIDTH: f64 = 220.0;
 const MIN_MAP_WIDTH: f64 = 150.0;
 /// The maximum width of a map; a single wider map would be taller than a screen.
 const MAX_MAP_WIDTH: f64 = 700.0;
@@ -62,34 +64,28 @@ impl Layout {
 }
 
 /// Draws the map of one head per layer on a sequence; with an encoder, for each kind of attention. All maps share the
-/// scale of the picture `heads`, which fits all heads.
-pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], colors: WeightColors) -> Picture {
+/// scale of the picture `heads`, which fits all heads. The picture has this width.
+pub fn picture(
+    run: &str,
+    reading: &Reading,
+    layers: &[Layer<'_>],
+    (colors, picture_width): (WeightColors, f64),
+) -> Picture {
+    let room = picture_width - 2.0 * MARGIN - BAR_WIDTH;
     let columns = match (&reading.source, layers.last().map_or(1, |last| last.index + 1)) {
         (None, 4) => 2,
         (_, layers) => layers.min(3),
     };
-    let width = (WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - GAP;
+    let columns = columns.min((room / MIN_PANEL_WIDTH) as usize).max(1);
+    let width = room / columns as f64 - GAP;
     let layouts: Vec<Layout> =
         layers.iter().map(|layer| Layout::new(layer, width.min(MAX_MAP_WIDTH))).collect();
     let rows = layouts.chunks(columns).map(|row| row.iter().map(Layout::height).fold(0.0, f64::max));
     let rows: Vec<f64> = rows.collect();
     let title = format!("{run}: attention, {}", title_of(layers));
-    let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
-    let bins = if is_binned {
-        "; a cell covers several positions and shows the total weight on its keys, averaged over its queries"
-    } else {
-        ""
-    };
-    let shared = match colors {
-        WeightColors::Linear | WeightColors::SquareRoot => "all heads share one colour scale",
-        WeightColors::PerHead => "each head has its own colour scale",
-    };
-    let note = format!(
-        "{}, {}; rows are queries, columns are keys; {shared}{bins}",
-        reading.sequence,
-        counted(reading.inputs.len(), "token"),
-    );
-    let mut picture = Picture::new("attention", HEADING + rows.iter().sum::<f64>(), &title, &note);
+    let note = note(reading, &layouts, colors);
+    let mut picture =
+        Picture::new("attention", (picture_width, HEADING + rows.iter().sum::<f64>()), &title, &note);
     let all = layers
         .iter()
         .zip(&layouts)
@@ -98,7 +94,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], colors: Weigh
     let names = layers.iter().map(|layer| Text::new(13.0).bold().width(&layer.name) + 8.0);
     let panel = layouts.iter().map(Layout::width).chain(names).fold(0.0, f64::max).min(width);
     let pitch = panel + GAP;
-    let left = (WIDTH - columns as f64 * pitch - BAR_WIDTH) / 2.0;
+    let left = (picture_width - columns as f64 * pitch - BAR_WIDTH) / 2.0;
     let mut top = HEADING;
     for ((layers, layouts), height) in layers.chunks(columns).zip(layouts.chunks(columns)).zip(&rows) {
         for (column, (layer, layout)) in layers.iter().zip(layouts).enumerate() {
@@ -118,6 +114,25 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], colors: Weigh
     picture
 }
 
+/// Describes the sequence, the axes and the colours of the maps.
+fn note(reading: &Reading, layouts: &[Layout], colors: WeightColors) -> String {
+    let is_binned = layouts.iter().any(|layout| layout.queries.bin.max(layout.keys.bin) > 1);
+    let bins = if is_binned {
+        "; a cell covers several positions and shows the total weight on its keys, averaged over its queries"
+    } else {
+        ""
+    };
+    let shared = match colors {
+        WeightColors::Linear | WeightColors::SquareRoot => "all heads share one colour scale",
+        WeightColors::PerHead => "each head has its own colour scale",
+    };
+    format!(
+        "{}, {}; rows are queries, columns are keys; {shared}{bins}",
+        reading.sequence,
+        counted(reading.inputs.len(), "token"),
+    )
+}
+
 /// Describes the shown heads in a title: the name of the head if there is only one.
 pub(crate) fn title_of<'a>(layers: &'a [Layer<'_>]) -> &'a str {
     if let [layer] = layers { &layer.name } else { "one head per layer" }
@@ -127,7 +142,8 @@ impl Layer<'_> {
     /// Draws the name and note of the shown head above a panel of `width` that starts at `left`. The text is indented
     /// by `indent`, or by less if it needs the space.
     pub(crate) fn draw_title(&self, picture: &mut Picture, (left, y): Coordinates, indent: f64, width: f64) {
-        let (name, note) = (Text::new(13.0).bold(), Text::new(11.5).color(MUTED));
+        let name = Text::new(13.0).bold().shrunk(&self.name, width, MIN_SIZE);
+        let note = Text::new(11.5).color(MUTED);
         let text = name.fit(&self.name, width);
         let after = name.width(&text) + 8.0;
         let fits = after + note.width(&self.note) <= width;

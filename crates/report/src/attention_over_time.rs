@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::attention::title_of;
 use crate::draw::color::line_color;
 use crate::draw::{
-    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis, WIDTH,
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, TokenAxis,
     draw_color_bar, round_up, significant, stride_of,
 };
 use crate::numbers::counted;
@@ -15,21 +15,25 @@ use crate::reading::{Layer, Reading};
 const MAX_LINES: f64 = 32.0;
 /// The width of the colour bar with its labels.
 const BAR_WIDTH: f64 = 94.0;
+/// The minimum width of a panel in a row of several.
+const MIN_PANEL_WIDTH: f64 = 220.0;
 /// The margins around a panel's area: its axis on the left, its title above.
 const AXIS_WIDTH: f64 = 58.0;
 const TITLE_HEIGHT: f64 = 28.0;
 const GAP: f64 = 14.0;
 
 /// Draws the maps of the picture `attention` as curves: for every second query, the weight on each key position. Long
-/// sequences have fewer curves, and the note reports the stride.
-pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
+/// sequences have fewer curves, and the note reports the stride. The picture has this width.
+pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>], picture_width: f64) -> Picture {
     let (columns, height) = match layers.len() {
         0..=1 => (1, 330.0),
         2..=3 => (1, 210.0),
         4..=6 => (2, 210.0),
         _ => (3, 150.0),
     };
-    let width = ((WIDTH - 2.0 * MARGIN - BAR_WIDTH) / columns as f64 - AXIS_WIDTH).floor();
+    let room = picture_width - 2.0 * MARGIN - BAR_WIDTH;
+    let columns = columns.min((room / MIN_PANEL_WIDTH) as usize).max(1);
+    let width = (room / columns as f64 - AXIS_WIDTH).floor();
     let axis = |layer: &Layer<'_>| TokenAxis::new(layer.tokens[1], f64::INFINITY, width, true);
     let axes: Vec<TokenAxis> = layers.iter().map(axis).collect();
     let below = axes.iter().map(TokenAxis::depth).fold(0.0, f64::max);
@@ -46,14 +50,15 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         if is_clipped { format!("; weights above {} are clipped", significant(top)) } else { String::new() };
     let note = format!("{}, {tokens}; one line {interval}{ends}{clipped}", reading.sequence);
     let rows = layers.len().div_ceil(columns) as f64;
-    let mut picture = Picture::new("attention_over_time", HEADING + rows * row, &title, &note);
+    let mut picture =
+        Picture::new("attention_over_time", (picture_width, HEADING + rows * row), &title, &note);
 
     for (i, (layer, axis)) in layers.iter().zip(&axes).enumerate() {
         let keys = layer.tokens[1].len();
         let left = MARGIN + AXIS_WIDTH + (i % columns) as f64 * (width + AXIS_WIDTH);
         let area = Rect { left, top: HEADING + TITLE_HEIGHT + (i / columns) as f64 * row, width, height };
         let title = (area.left - AXIS_WIDTH, area.top - 15.0);
-        layer.draw_title(&mut picture, title, AXIS_WIDTH, AXIS_WIDTH + width);
+        layer.draw_title(&mut picture, title, AXIS_WIDTH, AXIS_WIDTH + width - 8.0);
         let title = if i % columns == 0 { "weight" } else { "" };
         let weights = Interval { start: lowest_weight(layers, top), end: top };
         let y = Axis { is_clipped, ..Axis::new(title, weights, Scale::Linear) };
@@ -62,7 +67,7 @@ pub fn picture(run: &str, reading: &Reading, layers: &[Layer<'_>]) -> Picture {
         LineChart { area, x, y, series: curves(layer, stride) }.draw(&mut picture);
         axis.draw(&mut picture, area, "key");
     }
-    let (left, height) = (WIDTH - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
+    let (left, height) = (picture_width - MARGIN - BAR_WIDTH + 18.0, height.max(200.0));
     let bar = Rect { left, top: HEADING + TITLE_HEIGHT, width: 14.0, height };
     let queries = Interval { start: 0.0, end: (longest.max(2) - 1) as f64 };
     draw_color_bar(&mut picture, bar, line_color, &Axis::new("query position", queries, Scale::Integer));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plotters::style::RGBColor;
 
 use crate::draw::color::{BACKGROUND, BLUE, GREEN, INK, MUTED, VERMILION, mix, pale};
-use crate::draw::{Coordinates, HEADING, MARGIN, Picture, Rect, Text, WIDTH};
+use crate::draw::{Coordinates, HEADING, LEGEND_LINE, MARGIN, MIN_SIZE, Picture, Rect, Text};
 use crate::numbers::{counted, signed};
 
 /// The size of a box, and the vertical space between layers.
@@ -14,8 +14,10 @@ const LAYER_GAP: f64 = 84.0;
 /// The smallest such space, for circuits with many layers, and the height that they aim at.
 const MIN_LAYER_GAP: f64 = 30.0;
 const AIMED_HEIGHT: f64 = 1_800.0;
-/// The maximum number of boxes in a row, and the space between the rows of a layer.
+/// The maximum number of boxes in a row, the least distance between their centres, and the space between the rows of a
+/// layer.
 const MAX_BOXES_PER_ROW: usize = 7;
+const MIN_PITCH: f64 = 100.0;
 const ROW_GAP: f64 = 26.0;
 /// The horizontal space between boxes, through which lines pass a row, and the distance between these lines.
 const BOX_GAP: f64 = 26.0;
@@ -119,8 +121,8 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Creates a row whose boxes begin at `left`, one every `pitch`.
-    fn new(components: &[&'a Component], (left, pitch): (f64, f64), top: f64) -> Self {
+    /// Creates a row whose boxes begin at `left`, one every `pitch`, with lanes up to `right`.
+    fn new(components: &[&'a Component], (left, right, pitch): (f64, f64, f64), top: f64) -> Self {
         let (width, height) = (BOX_SIZE.0.min(pitch - BOX_GAP), BOX_SIZE.1);
         let area = |index: usize| {
             let left = left + (index as f64 + 0.5) * pitch - width / 2.0;
@@ -128,7 +130,7 @@ impl<'a> Row<'a> {
         };
         let boxes = components.iter().enumerate().map(|(index, component)| (*component, area(index)));
         let boxes: Vec<_> = boxes.collect();
-        let count = ((WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / LANE_GAP) as usize;
+        let count = ((right - MARGIN - NAMES_WIDTH) / LANE_GAP) as usize;
         let lanes = (0..=count).map(|index| MARGIN + NAMES_WIDTH + index as f64 * LANE_GAP);
         let is_free = |lane: &f64| {
             boxes.iter().all(|(_, area)| (lane - area.center().0).abs() >= area.width / 2.0 + CLEARANCE)
@@ -152,10 +154,10 @@ impl<'a> Row<'a> {
 }
 
 impl Circuit {
-    /// Draws the components and the connections between them. Each layer with components is one level, or several if its
+    /// Draws the components and the connections between them in a picture of this width. Each layer with components is one level, or several if its
     /// components read each other.
-    pub fn picture(&self, run: &str) -> Picture {
-        let (mut rows, bottom) = self.rows();
+    pub fn picture(&self, run: &str, width: f64) -> Picture {
+        let (mut rows, bottom) = self.rows(width);
         let note = format!(
             "{} of {} recover {:.0} % of the gain over {}; a number is the change of the {quantity} when only that \
              component is {}; the width of a line is the change of the {quantity} when only that connection is ablated",
@@ -166,7 +168,7 @@ impl Circuit {
             self.ablated,
             quantity = self.quantity
         );
-        let mut picture = Picture::new("circuit", bottom, &format!("{run}: circuit"), &note);
+        let mut picture = Picture::new("circuit", (width, bottom), &format!("{run}: circuit"), &note);
         self.draw_edges(&mut picture, &mut rows);
         for Row { boxes, .. } in &rows {
             boxes.iter().for_each(|&(component, area)| self.draw_component(&mut picture, component, area));
@@ -189,41 +191,48 @@ impl Circuit {
         picture
     }
 
-    /// Draws the colours that occur, of the paths and of components that harm the prediction, and explains the numbers.
+    /// Draws the colours that occur, of the paths and of components that harm the prediction, and explains the numbers, in
+    /// rows above the boxes.
     fn draw_legend(&self, picture: &mut Picture) {
-        let (style, y, mut left) = (Text::new(12.0), TOP - 16.0, MARGIN);
-        let mut entry = |picture: &mut Picture, name: &str, color: Option<RGBColor>| {
-            match color {
-                Some(color) => picture.line(&[(left, y), (left + 22.0, y)], color, 3.0),
-                None => {
-                    let area = Rect { left: left + 5.0, top: y - 6.0, width: 12.0, height: 12.0 };
-                    picture.rect(area, pale(VERMILION));
-                    picture.frame(area, MUTED, 1.0);
-                }
-            }
-            picture.text(name, (left + 28.0, y), &style);
-            left += 28.0 + style.width(name) + 20.0;
+        let (style, right) = (Text::new(12.0), picture.width() - MARGIN);
+        let of_input = |&(input, name, color): &(ComponentInput, &'static str, RGBColor)| {
+            self.edges.iter().any(|edge| edge.input == input).then(|| (name.to_string(), Some(color)))
         };
-        for (input, name, color) in INPUTS {
-            if self.edges.iter().any(|edge| edge.input == input) {
-                entry(picture, name, Some(color));
-            }
-        }
+        let mut named: Vec<(String, Option<RGBColor>)> = INPUTS.iter().filter_map(of_input).collect();
         if self.components.iter().any(|component| component.is_harmful) {
-            entry(picture, "makes the prediction worse", None);
+            named.push(("makes the prediction worse".to_string(), None));
+        }
+        let (mut entries, mut left, mut row) = (Vec::new(), MARGIN, 0);
+        for (name, color) in named {
+            let width = 28.0 + style.width(&name);
+            if left > MARGIN && left + width > right {
+                (left, row) = (MARGIN, row + 1);
+            }
+            entries.push((name, color, left, row));
+            left += width + 20.0;
         }
         // The note, which names the ablation as well, is missing in pictures without a title.
         let numbers = format!("number: change of the {} if {}", self.quantity, self.ablated);
-        let right = Text::new(12.0).color(MUTED).right();
-        if left + right.width(&numbers) <= WIDTH - MARGIN {
-            picture.text(&numbers, (WIDTH - MARGIN, y), &right);
+        let muted = Text::new(12.0).color(MUTED);
+        let is_below = left > MARGIN && left + muted.width(&numbers) > right;
+        row += usize::from(is_below);
+        picture.raise_heading(row);
+        let bottom = TOP - 16.0;
+        for (name, color, left, at) in entries {
+            let y = bottom - LEGEND_LINE * (row - at) as f64;
+            draw_key(picture, (left, y), color);
+            picture.text(&name, (left + 28.0, y), &style);
+        }
+        match is_below {
+            true => picture.text(&muted.fit(&numbers, right - MARGIN), (MARGIN, bottom), &muted),
+            false => picture.text(&numbers, (right, bottom), &muted.right()),
         }
     }
 
     /// Returns the rows of boxes, first layer first, and the height of the picture. Cross-attention reads the self-attention
     /// heads of the same layer, and is on a level above them. So is a feed-forward layer that reads heads of its layer. A
     /// level with many boxes has several rows.
-    fn rows(&self) -> (Vec<Row<'_>>, f64) {
+    fn rows(&self, width: f64) -> (Vec<Row<'_>>, f64) {
         let has_cross = |layer: usize| {
             self.components
                 .iter()
@@ -242,16 +251,18 @@ impl Circuit {
         for component in &self.components {
             levels.entry((component.layer, level(component))).or_default().push(component);
         }
-        let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(MAX_BOXES_PER_ROW) as f64;
-        let pitch = (WIDTH - 2.0 * MARGIN - NAMES_WIDTH) / max_boxes;
+        let room = width - 2.0 * MARGIN - NAMES_WIDTH;
+        let per_row = MAX_BOXES_PER_ROW.min((room / MIN_PITCH) as usize).max(1);
+        let max_boxes = levels.values().map(Vec::len).max().unwrap_or(1).min(per_row) as f64;
+        let pitch = room / max_boxes;
         let gap = (AIMED_HEIGHT / levels.len().max(1) as f64 - BOX_SIZE.1).clamp(MIN_LAYER_GAP, LAYER_GAP);
         let (mut rows, mut top) = (Vec::new(), TOP + 24.0);
         // The last layer is on top: the residual stream flows upwards.
         for mut components in levels.into_values().rev() {
             components.sort_by_key(|component| component.id);
-            for row in components.chunks(MAX_BOXES_PER_ROW) {
+            for row in components.chunks(per_row) {
                 let left = MARGIN + NAMES_WIDTH + (max_boxes - row.len() as f64) / 2.0 * pitch;
-                rows.push(Row::new(row, (left, pitch), top));
+                rows.push(Row::new(row, (left, width - MARGIN, pitch), top));
                 top += BOX_SIZE.1 + ROW_GAP;
             }
             top += gap - ROW_GAP;
@@ -313,10 +324,33 @@ impl Circuit {
         let change = format!("{} {}", signed(*change, 2), self.unit);
         let change = [format!("{change} if {}", self.ablated), change];
         let change = change.into_iter().find(|change| styles[2].width(change) <= width).unwrap_or_default();
-        for (line, (text, style)) in [name, kinds.join(", "), change].iter().zip(styles).enumerate() {
+        let kinds = kinds_within(kinds, &styles[1], width);
+        for (line, (text, style)) in [name, kinds, change].iter().zip(styles).enumerate() {
             let origin = (area.center().0, area.top + 13.0 + 16.0 * line as f64);
-            let style = style.shrunk(text, width, 8.0);
+            let style = style.shrunk(text, width, MIN_SIZE);
             picture.text(&style.fit(text, width), origin, &style.centered());
+        }
+    }
+}
+
+/// Returns the kinds of a head that fit into `width`, with the number of the others.
+fn kinds_within(kinds: &[String], style: &Text, width: f64) -> String {
+    let first = |count: usize| match kinds.len() - count {
+        0 => kinds.join(", "),
+        others => format!("{} +{others}", kinds[..count].join(", ")),
+    };
+    let fits = |text: &String| style.shrunk(text, width, MIN_SIZE).width(text) <= width;
+    (1..=kinds.len()).rev().map(first).find(fits).unwrap_or_else(|| kinds.join(", "))
+}
+
+/// Draws the mark of an entry of the legend: a line in the colour of a path, or a box of a harmful component.
+fn draw_key(picture: &mut Picture, (left, y): Coordinates, color: Option<RGBColor>) {
+    match color {
+        Some(color) => picture.line(&[(left, y), (left + 22.0, y)], color, 3.0),
+        None => {
+            let area = Rect { left: left + 5.0, top: y - 6.0, width: 12.0, height: 12.0 };
+            picture.rect(area, pale(VERMILION));
+            picture.frame(area, MUTED, 1.0);
         }
     }
 }
@@ -335,44 +369,4 @@ fn route(start: Coordinates, end: Coordinates, between: &mut [Row]) -> Vec<Coord
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_do_not_pass_behind_boxes() {
-        let component = |layer: usize, id: ComponentId| Component {
-            layer,
-            id,
-            kinds: Vec::new(),
-            change: 0.1,
-            is_harmful: false,
-        };
-        let of_layer = |layer: usize| {
-            let heads = (0..1 + layer * 7 % 9).map(move |head| component(layer, ComponentId::Head(head)));
-            heads.chain([component(layer, ComponentId::FeedForward)])
-        };
-        let circuit =
-            Circuit { components: (0..30).flat_map(of_layer).collect(), gain: 1.0, ..Circuit::default() };
-        let (mut rows, _) = circuit.rows();
-        let areas: Vec<Rect> = rows.iter().flat_map(|row| row.boxes.iter().map(|(_, area)| *area)).collect();
-        for first in 0..rows.len() {
-            for last in first + 1..rows.len() {
-                let (from, to) = (rows[first].boxes[0].1, rows[last].boxes[0].1);
-                let line = route(
-                    (from.center().0, from.top),
-                    (to.center().0, to.bottom()),
-                    &mut rows[first + 1..last],
-                );
-                for step in 0..=1_000 * (line.len() - 1) {
-                    let (part, share) = (step / 1_000, (step % 1_000) as f64 / 1e3);
-                    let [a, b] = [line[part], line[(part + 1).min(line.len() - 1)]];
-                    let (x, y) = (a.0 + share * (b.0 - a.0), a.1 + share * (b.1 - a.1));
-                    let is_behind = |area: &Rect| {
-                        x > area.left && x < area.left + area.width && y > area.top && y < area.bottom()
-                    };
-                    assert!(!areas.iter().any(is_behind), "{first} to {last}: {x} {y}");
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -4,9 +4,7 @@
 use plotters::style::RGBColor;
 
 use crate::draw::color::{GRID, line_color};
-use crate::draw::{
-    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
-};
+use crate::draw::{Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text};
 use crate::head_scores;
 use crate::loss::LossCurve;
 use crate::numbers::thousands;
@@ -16,8 +14,10 @@ use crate::scores::{HeadScores, ScoreKind, ScoredStep};
 const LOSS_HEIGHT: f64 = 200.0;
 const PANEL_HEIGHT: f64 = 130.0;
 const GAP: f64 = 34.0;
-/// The width of the heads' names on the right of the panels.
+/// The width of the heads' names on the right of the panels, and of their short names in pictures narrower than this.
 const NAMES_WIDTH: f64 = 104.0;
+const SHORT_NAMES_WIDTH: f64 = 66.0;
+const MIN_WIDTH_FOR_NAMES: f64 = 500.0;
 /// The maximum number of heads per panel that are coloured and named.
 const MAX_NAMED_HEADS: usize = 6;
 /// The minimum rise of a score for a head to count as forming.
@@ -57,12 +57,13 @@ fn curves(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<ScoreCurve> {
 }
 
 /// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step and the score of a head
-/// that attends to all visible keys equally (`chance`, by layer). Returns `None` if the scores were measured fewer than
+/// that attends to all visible keys equally (`chance`, by layer). The picture has this width. Returns `None` if the scores were measured fewer than
 /// twice, or no score is known.
 pub fn picture(
     loss: &LossCurve,
     (kinds, chance): (&[ScoreKind], &[HeadScores]),
     scored: &[ScoredStep],
+    width: f64,
 ) -> Option<Picture> {
     let panels = kinds.iter().map(|score| (score, curves(score, scored)));
     let panels: Vec<_> = panels.filter(|(_, curves)| !curves.is_empty()).collect();
@@ -71,11 +72,12 @@ pub fn picture(
     }
     let title = format!("{}: head scores by step", loss.run);
     let height = HEADING + 30.0 + LOSS_HEIGHT + panels.len() as f64 * (GAP + PANEL_HEIGHT) + 52.0;
-    let mut picture = Picture::new("formation", height, &title, &loss.note());
+    let mut picture = Picture::new("formation", (width, height), &title, &loss.note());
 
     let last = loss.steps().end.max(scored[scored.len() - 1].step as f64);
-    let mut top = loss.chart(Interval { start: 0.0, end: last }, HEADING + 30.0, LOSS_HEIGHT);
-    top.area.width = WIDTH - top.area.left - MARGIN - NAMES_WIDTH;
+    let mut top = loss.chart(&picture, Interval { start: 0.0, end: last }, (HEADING + 30.0, LOSS_HEIGHT));
+    let names = if width < MIN_WIDTH_FOR_NAMES { SHORT_NAMES_WIDTH } else { NAMES_WIDTH };
+    top.area.width = width - top.area.left - MARGIN - names;
     let x = top.x.clone();
     top.x.is_labelled = false;
     let panel = |i: usize| {
@@ -100,7 +102,7 @@ pub fn picture(
         let chance =
             head_scores::chance_in_words(score, chance).map_or_else(String::new, |it| format!("; {it}"));
         let note = format!("{}{chance}{formed}", score.meaning);
-        picture.panel_name(score.name, &note, (area.left, area.top - 13.0), area.width);
+        picture.panel_name(score.name, &note, (area.left, area.top - 13.0), area.width + names);
         let values = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.1));
         let range = head_scores::range(score, values);
         let x = Axis { is_labelled: i + 1 == panels.len(), ..x.clone() };
@@ -140,7 +142,10 @@ fn draw_names(
     let right = chart.area.right();
     for (curve, end, height) in names {
         picture.line(&[(right + 3.0, end), (right + 12.0, height)], color(curve.layer), 1.0);
-        let name = head_name(curve.layer, curve.head);
+        let name = match picture.width() < MIN_WIDTH_FOR_NAMES {
+            true => format!("head {}.{}", curve.layer, curve.head),
+            false => head_name(curve.layer, curve.head),
+        };
         picture.text(&name, (right + 15.0, height), &Text::new(10.0));
     }
 }

@@ -3,9 +3,9 @@
 use crate::draw::{ComparedToken, Outcome, Picture, TokenStrip};
 use crate::numbers::{counted, thousands};
 
-/// Draws a free-running continuation: the model reads its own output, so one wrong token can lead to others. The
+/// Draws a free-running continuation in a picture of this width: the model reads its own output, so one wrong token can lead to others. The
 /// prompt comes from `sequence`; its tokens have no prediction. Returns `None` if nothing was generated.
-pub fn picture(run: &str, sequence: &str, tokens: Vec<ComparedToken>) -> Option<Picture> {
+pub fn picture(run: &str, sequence: &str, tokens: Vec<ComparedToken>, width: f64) -> Option<Picture> {
     let generated = || tokens.iter().filter(|token| token.predicted.is_some());
     let pairs = || generated().filter(|token| token.truth.is_some());
     let (generated_count, compared_count) = (generated().count(), pairs().count());
@@ -30,5 +30,5 @@ pub fn picture(run: &str, sequence: &str, tokens: Vec<ComparedToken>) -> Option<
         shade: "prompt",
         outcomes: ["correct", "different", "generated", ""],
     };
-    Some(strip.picture("generated", &format!("{run}: free-running continuation"), &note))
+    Some(strip.picture("generated", width, &format!("{run}: free-running continuation"), &note))
 }

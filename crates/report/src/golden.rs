@@ -3,6 +3,7 @@
 mod curves;
 mod heads;
 mod loss;
+mod narrow;
 mod predictions;
 
 use std::path::Path;
@@ -11,7 +12,7 @@ use image::RgbImage;
 use loss::loss;
 use plotters::style::RGBColor;
 
-use crate::draw::{Picture, PictureFormat, Rect, Style, WeightColors, color, raster};
+use crate::draw::{Picture, PictureFormat, Rect, Style, WIDTH, WeightColors, color, raster};
 use crate::page::{Heads, Page};
 use crate::reading::{AttentionMaps, Reading, Target, TargetRole, TokenProbability};
 use crate::{attention, attention_over_time, heads as all_heads};
@@ -93,8 +94,8 @@ fn reading(time: usize, attention: Vec<Vec<Vec<f32>>>) -> Reading {
 fn maps(reading: &Reading) -> [Picture; 2] {
     let layers = reading.layers(&Default::default(), &[]);
     [
-        attention::picture("golden", reading, &layers, WeightColors::Linear),
-        attention_over_time::picture("golden", reading, &layers),
+        attention::picture("golden", reading, &layers, (WeightColors::Linear, WIDTH)),
+        attention_over_time::picture("golden", reading, &layers, WIDTH),
     ]
 }
 
@@ -147,7 +148,7 @@ fn encoder_decoder_maps_cover_all_attention_kinds() {
             "golden",
             &reading,
             &reading.layers(&Default::default(), &[]),
-            WeightColors::Linear,
+            (WeightColors::Linear, WIDTH),
         );
         for picture in [&maps, &curves, &all] {
             drawn(picture);
@@ -170,7 +171,7 @@ fn long_and_foreign_tokens_stay_within_the_picture() {
     reading.targets = (0..200).map(|i| Some(target(odd[i % odd.len()], i % 3 > 0))).collect();
     reading.most_likely = (0..200).map(|i| vec![likely(odd[i * 5 % odd.len()])]).collect();
     let run = "a run with a name that is far too long for one line ".repeat(5);
-    for picture in Page::new(run, (vec![reading], 0), Heads::default()).pictures() {
+    for picture in Page::new(run, (vec![reading], 0), Heads::default()).pictures(WIDTH) {
         drawn(&picture);
     }
 }
@@ -219,7 +220,7 @@ fn svg_contains_the_picture_text_escaped() {
     assert!(svg.contains("data:image/png;base64,") && !svg.contains("<b>"));
     assert!(!svg.contains(|c: char| c.is_control() && c != '\n'));
     assert!(svg.starts_with("<svg width=\"900\""));
-    let svg = vector(&loss(Some(0.5)).picture());
+    let svg = vector(&loss(Some(0.5)).picture(WIDTH));
     assert!(svg.contains("floor 0.5000 nats") && svg.contains("learning rate"));
     assert!(svg.contains("training, smoothed over"));
 }
@@ -227,7 +228,7 @@ fn svg_contains_the_picture_text_escaped() {
 #[test]
 fn pictures_are_written_as_files_of_their_size() {
     let folder = tempfile::tempdir().unwrap();
-    let curve = loss(Some(0.5)).picture();
+    let curve = loss(Some(0.5)).picture(WIDTH);
     let style = Style { scale: 3, ..Style::default() };
     let path = curve.save(folder.path(), &style).unwrap();
     assert_eq!(path, folder.path().join("loss.png"));
@@ -240,7 +241,7 @@ fn pictures_are_written_as_files_of_their_size() {
 
 #[test]
 fn titles_can_be_removed() {
-    let mut picture = loss(Some(0.5)).picture();
+    let mut picture = loss(Some(0.5)).picture(WIDTH);
     let (size, title) = (picture.size(), "golden: loss by step");
     assert!(vector(&picture).contains(title));
     picture.remove_title();
@@ -252,7 +253,7 @@ fn titles_can_be_removed() {
 
 #[test]
 fn pdf_has_the_given_width_and_text_to_search() {
-    let mut picture = Picture::new("text", 100.0, "Loss \u{2264} 1 \u{378}", "");
+    let mut picture = Picture::new("text", (WIDTH, 100.0), "Loss \u{2264} 1 \u{378}", "");
     picture.cells(Rect { left: 0.0, top: 64.0, width: 90.0, height: 30.0 }, [3, 1], |across, _| {
         color::color(across)
     });
@@ -275,7 +276,7 @@ fn pdf_has_the_given_width_and_text_to_search() {
 #[test]
 fn failed_saves_are_reported_and_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let picture = loss(None).picture();
+    let picture = loss(None).picture(WIDTH);
     let save = |folder: &Path, style: Style| picture.save(folder, &style).unwrap_err().to_string();
     let message = save(&folder.path().join("missing"), Style::default());
     assert!(message.starts_with("cannot write `") && message.contains("loss.png"), "{message}");

@@ -23,20 +23,20 @@ pub struct GradientCurve {
     pub clipped: f64,
 }
 
-/// Draws the gradients of a run. Returns `None` if no step was logged.
-pub fn picture(run: &str, curve: &GradientCurve) -> Option<Picture> {
+/// Draws the gradients of a run in a picture of this width. Returns `None` if no step was logged.
+pub fn picture(run: &str, curve: &GradientCurve, width: f64) -> Option<Picture> {
     let GradientCurve { norms, clip_rates: rates, limit, clipped } = curve;
     let limit = Some(*limit).filter(|&limit| limit > 0.0 && limit.is_finite());
     let last = norms.last()?.step.max(1) as f64;
     let rates = limit.map(|_| rates).filter(|rates| !rates.is_empty());
     let height = HEADING + LEGEND_HEIGHT + NORM_HEIGHT + 52.0 + rates.map_or(0.0, |_| GAP + CLIP_RATE_HEIGHT);
     let title = format!("{run}: gradients by step");
-    let mut picture =
-        Picture::new("gradients", height, &title, &note(norms, limit, rates.is_some().then_some(*clipped)));
+    let note = note(norms, limit, rates.is_some().then_some(*clipped));
+    let mut picture = Picture::new("gradients", (width, height), &title, &note);
 
     let x = Axis::new("step", Interval { start: 0.0, end: last }, Scale::Integer);
     let y = Axis::new("gradient norm", logarithms(norms, limit), Scale::Logarithmic);
-    let mut chart = LineChart::new(HEADING + LEGEND_HEIGHT, NORM_HEIGHT, x.clone(), y);
+    let mut chart = LineChart::new(&picture, (HEADING + LEGEND_HEIGHT, NORM_HEIGHT), x.clone(), y);
     // The norms are smoothed on a logarithmic scale, as they are drawn.
     let logarithm = |point: &Point| Point { value: point.value.log10(), ..*point };
     chart.series = noisy("norm", &norms.iter().map(logarithm).collect::<Vec<_>>(), f64::INFINITY);

@@ -2,8 +2,8 @@
 
 use crate::draw::color::{MUTED, of_values};
 use crate::draw::{
-    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, WIDTH,
-    draw_color_bar, round_up, stride_of,
+    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, draw_color_bar,
+    round_up, stride_of,
 };
 use crate::numbers::counted;
 use crate::reading::head_name;
@@ -19,16 +19,19 @@ const BELOW: f64 = 46.0;
 const MAX_CELL_WIDTH: f64 = 64.0;
 /// The minimum height of a colour bar.
 const MIN_BAR_HEIGHT: f64 = 52.0;
+/// The minimum width of a panel in a row of several.
+const MIN_PANEL_WIDTH: f64 = 230.0;
 const LABEL_SIZE: f64 = 10.0;
 
 /// Draws the scores of all heads, `[layer][head]`, with one panel per kind of score, next to the score of a head that
 /// attends to all visible keys equally (`chance`, by layer). `measured_on` names the data, such as "128 validation sequences".
-/// Returns `None` if no score is known.
+/// The picture has this width. Returns `None` if no score is known.
 pub fn picture(
     run: &str,
     measured_on: &str,
     kinds: &[ScoreKind],
     (heads, chance): (&[Vec<HeadScores>], &[HeadScores]),
+    picture_width: f64,
 ) -> Option<Picture> {
     let scores = known_kinds(kinds, heads);
     let max_heads = heads.iter().map(Vec::len).max()?.max(1);
@@ -36,7 +39,9 @@ pub fn picture(
     if columns == 0 {
         return None;
     }
-    let panel = (WIDTH - 2.0 * MARGIN) / columns as f64;
+    let room = picture_width - 2.0 * MARGIN;
+    let columns = columns.min((room / MIN_PANEL_WIDTH) as usize).max(1);
+    let panel = room / columns as f64;
     let width = ((panel - LEFT - BAR_WIDTH) / max_heads as f64).min(MAX_CELL_WIDTH).floor().max(2.0);
     let height = if width >= MIN_VALUE_CELL { 26.0 } else { width.min(20.0) };
     let cells = (width * max_heads as f64, height * heads.len() as f64);
@@ -47,7 +52,7 @@ pub fn picture(
     let note = format!("{layers}, {all}; measured on {measured_on}");
     let rows = scores.len().div_ceil(columns) as f64;
     let title = format!("{run}: head scores");
-    let mut picture = Picture::new("head_scores", HEADING + rows * row + 4.0, &title, &note);
+    let mut picture = Picture::new("head_scores", (picture_width, HEADING + rows * row + 4.0), &title, &note);
     for (i, score) in scores.iter().enumerate() {
         let (left, top) =
             (MARGIN + (i % columns) as f64 * panel + LEFT, HEADING + (i / columns) as f64 * row);

@@ -4,10 +4,11 @@ use plotters::style::RGBColor;
 
 use crate::draw::color::{BLUE, GREEN, INK, MUTED, PURPLE, VERMILION};
 use crate::draw::{
-    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH, legend,
-    significant,
+    Axis, HEADING, Interval, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, legend, significant,
 };
 
+/// The minimum width of a chart with its axis, next to other charts.
+const MIN_PANEL_WIDTH: f64 = 240.0;
 /// The minimum distance from the floor at which losses are drawn.
 const MIN_DISTANCE_FROM_FLOOR: f64 = 1e-4;
 
@@ -26,20 +27,21 @@ pub struct LengthPanel {
 }
 
 /// Draws charts next to each other with one loss axis: logarithmic for losses above the floor if `is_above_floor`, else
-/// linear for losses.
+/// linear for losses. The picture has this width, and as many charts in a row as fit.
 pub fn picture(
     name: &'static str,
     title: &str,
     note: &str,
     panels: &[LengthPanel],
-    is_above_floor: bool,
+    (is_above_floor, picture_width): (bool, f64),
 ) -> Picture {
-    let columns = panels.len().clamp(1, 3);
+    let fitting = ((picture_width - 2.0 * MARGIN) / MIN_PANEL_WIDTH) as usize;
+    let columns = panels.len().clamp(1, fitting.clamp(1, 3));
     let rows = panels.len().div_ceil(columns);
     let (top, chart_height) = (HEADING + 30.0, if columns == 1 { 300.0 } else { 190.0 });
-    let (name_height, below) = (if columns == 1 { 0.0 } else { 22.0 }, 50.0);
-    let mut picture =
-        Picture::new(name, top + rows as f64 * (name_height + chart_height + below), title, note);
+    let (name_height, below) = (if panels.len() <= 1 { 0.0 } else { 22.0 }, 50.0);
+    let height = top + rows as f64 * (name_height + chart_height + below);
+    let mut picture = Picture::new(name, (picture_width, height), title, note);
 
     let drawn = |value: f64| if is_above_floor { value.max(MIN_DISTANCE_FROM_FLOOR) } else { value };
     let all = panels.iter().flat_map(|panel| panel.curves.iter().flat_map(|(_, points)| points));
@@ -52,7 +54,7 @@ pub fn picture(
     let y = Axis::new(axis_title, range, scale);
     let first = MARGIN + y.width(chart_height);
     let gap = 16.0;
-    let width = (WIDTH - MARGIN - first - gap * (columns - 1) as f64) / columns as f64;
+    let width = (picture_width - MARGIN - first - gap * (columns - 1) as f64) / columns as f64;
 
     let mut all_series = Vec::new();
     for (index, panel) in panels.iter().enumerate() {

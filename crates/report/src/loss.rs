@@ -36,7 +36,7 @@ pub struct LossCurve {
 
 /// The maximum number of validations marked with dots.
 const MAX_MARKED_VALIDATIONS: usize = 60;
-const PICTURE_HEIGHT: f64 = 480.0;
+const PICTURE_HEIGHT: f64 = 463.0;
 
 impl LossCurve {
     fn all(&self) -> impl Iterator<Item = &Point> {
@@ -71,10 +71,10 @@ impl LossCurve {
         Interval::new(low, high).padded(0.07, 0.05)
     }
 
-    /// Returns the chart of the losses and the floor for a range of steps, with its upper edge at `top`.
-    pub(crate) fn chart(&self, steps: Interval, top: f64, height: f64) -> LineChart {
+    /// Returns the chart of the losses and the floor for a range of steps, from `top` downwards.
+    pub(crate) fn chart(&self, picture: &Picture, steps: Interval, (top, height): (f64, f64)) -> LineChart {
         let y = Axis::new("loss (nats per token)", self.losses(), Scale::Linear);
-        let mut chart = LineChart::new(top, height, Axis::new("step", steps, Scale::Integer), y);
+        let mut chart = LineChart::new(picture, (top, height), Axis::new("step", steps, Scale::Integer), y);
         let (Interval { start, end }, losses) = (steps, chart.y.range);
         chart.series.extend(self.floor.map(|floor| {
             let line = [(start, floor), (end, floor)];
@@ -132,12 +132,12 @@ impl LossCurve {
         parts.join("; ")
     }
 
-    /// Draws the picture `loss`.
-    pub fn picture(&self) -> Picture {
-        let mut picture =
-            Picture::new("loss", PICTURE_HEIGHT, &format!("{}: loss by step", self.run), &self.note());
-        let height = PICTURE_HEIGHT - HEADING - 100.0;
-        let mut chart = self.chart(self.steps(), HEADING + 48.0, height);
+    /// Draws the picture `loss`, `width` logical pixels wide.
+    pub fn picture(&self, width: f64) -> Picture {
+        let title = format!("{}: loss by step", self.run);
+        let mut picture = Picture::new("loss", (width, PICTURE_HEIGHT), &title, &self.note());
+        let height = PICTURE_HEIGHT - HEADING - 83.0;
+        let mut chart = self.chart(&picture, self.steps(), (HEADING + 31.0, height));
         let rates = self.rates_end().map(|end| {
             let axis = Axis::new("learning rate", Interval { start: 0.0, end }, Scale::Linear);
             let y = Axis { color: Some(PURPLE), ..axis };
@@ -153,7 +153,7 @@ impl LossCurve {
             rates.draw_series(&mut picture);
         }
         let named = chart.named().into_iter().chain(rates.iter().flat_map(|rates| &rates.series));
-        legend(&mut picture, (chart.area.left, HEADING + 8.0), named);
+        legend(&mut picture, (chart.area.left, HEADING + 4.0), named);
         if !self.all().any(|point| point.value.is_finite()) {
             let style = Text::new(14.0).color(MUTED).centered();
             picture.text("no step was logged", chart.area.center(), &style);

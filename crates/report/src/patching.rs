@@ -2,16 +2,15 @@
 
 use crate::draw::color::{MUTED, color};
 use crate::draw::{
-    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, TokenAxis, WIDTH,
+    Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, TokenAxis,
     draw_color_bar, round_up, stride_of,
 };
 use crate::numbers::{counted, fixed};
 
-/// The widths of the row names on the left and of the colour bar on the right.
+/// The width of the row names on the left, at most this fraction of the picture's width, and of the colour bar.
 const ROW_NAMES_WIDTH: f64 = 110.0;
+const MAX_NAMES_FRACTION: f64 = 0.29;
 const BAR_WIDTH: f64 = 80.0;
-/// The width of the maps.
-const MAPS_WIDTH: f64 = WIDTH - 2.0 * MARGIN - ROW_NAMES_WIDTH - BAR_WIDTH;
 /// The heights of the name above each map and of the head numbers below the map of heads.
 const NAME_HEIGHT: f64 = 24.0;
 const NUMBERS_HEIGHT: f64 = 44.0;
@@ -19,6 +18,10 @@ const MAX_ROW_HEIGHT: f64 = 26.0;
 const MAX_STREAM_HEIGHT: f64 = 420.0;
 const MAX_CELL_WIDTH: f64 = 64.0;
 const GAP: f64 = 70.0;
+/// The gap in maps narrower than this, and the width of the name of the feed-forward layers.
+const NARROW_GAP: f64 = 24.0;
+const MIN_WIDTH_FOR_GAP: f64 = 300.0;
+const LAST_NAME_WIDTH: f64 = 94.0;
 
 /// The fractions of the logit difference that patched activations recover.
 #[derive(Debug, Clone, Default)]
@@ -45,14 +48,16 @@ pub struct Patching {
 
 impl Patching {
     /// Draws three maps on one scale: the residual stream by depth and position, and the heads and feed-forward layers
-    /// by layer.
-    pub fn picture(&self, run: &str) -> Picture {
-        let axis = TokenAxis::new(&self.tokens, 90.0, MAPS_WIDTH, true);
-        let layout = Layout::new(self, &axis);
+    /// by layer. The picture has this width.
+    pub fn picture(&self, run: &str, width: f64) -> Picture {
+        let names = ROW_NAMES_WIDTH.min(MAX_NAMES_FRACTION * width);
+        let maps = width - 2.0 * MARGIN - names - BAR_WIDTH;
+        let axis = TokenAxis::new(&self.tokens, 90.0, maps, true);
+        let layout = Layout::new(self, &axis, (MARGIN + names, maps));
         let Layout { stream, heads, feed_forward, .. } = layout;
         let bottom = heads.bottom() + NUMBERS_HEIGHT + MARGIN;
         let title = format!("{run}: activation patching");
-        let mut picture = Picture::new("patching", bottom, &title, &self.note());
+        let mut picture = Picture::new("patching", (width, bottom), &title, &self.note());
         let all = || self.stream.iter().chain(&self.heads).flatten().chain(&self.feed_forward).copied();
         let lowest = all().fold(0.0, f64::min);
         let range = Interval {
@@ -75,7 +80,7 @@ impl Patching {
 
         self.draw_names(&mut picture, &layout);
         axis.draw(&mut picture, stream, "input");
-        let height = (stream.height + axis.depth()).max(90.0);
+        let height = stream.height.max(90.0);
         let bar = Rect { left: stream.right() + 10.0, width: 12.0, height, ..stream };
         draw_color_bar(&mut picture, bar, color, &Axis::new("recovered fraction", range, Scale::Linear));
         picture
@@ -120,9 +125,9 @@ impl Patching {
         }
         picture.text("head", (heads.center().0, heads.bottom() + 24.0), &Text::new(11.0).centered());
         let above = |area: Rect| (area.left, area.top - 12.0);
-        picture.panel_name("residual stream", "by depth and position", above(stream), MAPS_WIDTH);
+        picture.panel_name("residual stream", "by depth and position", above(stream), stream.width);
         picture.panel_name("heads", "", above(heads), heads.width);
-        picture.panel_name("feed-forward", "", above(feed_forward), GAP + MAX_CELL_WIDTH);
+        picture.panel_name("feed-forward", "", above(feed_forward), picture.width() - feed_forward.left);
     }
 }
 
@@ -139,17 +144,20 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(patching: &Patching, axis: &TokenAxis) -> Self {
+    /// Creates the layout of maps that begin at `left` and are `width` wide.
+    fn new(patching: &Patching, axis: &TokenAxis, (left, width): (f64, f64)) -> Self {
         let row = (MAX_STREAM_HEIGHT / patching.stream.len() as f64).min(MAX_ROW_HEIGHT);
-        let left = MARGIN + ROW_NAMES_WIDTH;
         let height = row * patching.stream.len() as f64;
-        let stream = Rect { left, top: HEADING + NAME_HEIGHT, width: MAPS_WIDTH, height };
+        let stream = Rect { left, top: HEADING + NAME_HEIGHT, width, height };
         let max_heads = patching.heads.iter().map(Vec::len).max().unwrap_or(1).max(1);
-        let cell = ((MAPS_WIDTH - GAP - MAX_CELL_WIDTH) / max_heads as f64).clamp(1.0, MAX_CELL_WIDTH);
+        // The colour bar is next to the upper map only, so the heads and feed-forward layers can be wider.
+        let gap = if width < MIN_WIDTH_FOR_GAP { NARROW_GAP } else { GAP };
+        let room = width + BAR_WIDTH - gap - LAST_NAME_WIDTH;
+        let cell = (room.min(width) / max_heads as f64).clamp(1.0, MAX_CELL_WIDTH);
         let top = stream.bottom() + axis.depth() + NAME_HEIGHT + 12.0;
         let (width, height) = (cell * max_heads as f64, row * patching.heads.len() as f64);
         let heads = Rect { left, top, width, height };
-        let (left, width) = (heads.right() + GAP, cell.clamp(MIN_VALUE_CELL, MAX_CELL_WIDTH));
+        let (left, width) = (heads.right() + gap, cell.clamp(MIN_VALUE_CELL, MAX_CELL_WIDTH));
         Self { stream, heads, feed_forward: Rect { left, width, ..heads }, row, cell, max_heads }
     }
 }

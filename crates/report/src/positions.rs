@@ -4,11 +4,11 @@ use crate::draw::color::{BLUE, GREEN};
 use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series};
 use crate::numbers::fixed;
 
-/// The maximum number of positions at which losses are marked with dots, and floors with short lines.
-const MAX_MARKED_POSITIONS: usize = 130;
+/// The least width of a position at which losses are marked with dots, and floors with short lines.
+const MIN_MARKED_PITCH: f64 = 6.2;
 
-/// Draws the known losses and the floor by position; `floor` may be empty. Returns `None` for an empty sequence.
-pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Picture> {
+/// Draws the known losses and the floor by position in a picture of this width; `floor` may be empty. Returns `None` for an empty sequence.
+pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64], width: f64) -> Option<Picture> {
     let losses = losses.iter().map(|loss| loss.unwrap_or(f64::NAN));
     let losses: Vec<(f64, f64)> = losses.enumerate().map(|(i, loss)| (i as f64, loss)).collect();
     let floor = floor.iter().enumerate();
@@ -18,19 +18,19 @@ pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64]) -> Option<Pictu
         return None;
     }
     let title = format!("{run}: loss by position");
-    let mut picture = Picture::new("positions", 400.0, &title, &note(&losses, &floor));
+    let mut picture = Picture::new("positions", (width, 400.0), &title, &note(&losses, &floor));
     let x = Interval { start: -0.5, end: count as f64 - 0.5 };
     let x = Axis::new("input position", x, Scale::Integer);
     let y = Axis::new("loss (nats per token)", range(losses.iter().chain(&floor)), Scale::Linear);
     let mut chart = LineChart::filling(&picture, x, y);
-    let is_marked = count <= MAX_MARKED_POSITIONS;
+    let is_marked = count as f64 * MIN_MARKED_PITCH <= chart.area.width;
     if !floor.is_empty() {
         // The floor has one value per position, drawn as a short line under each dot.
         let mark = if is_marked { Mark::Level(2.0) } else { Mark::Line(1.5) };
         chart.series.push(Series::new("floor", GREEN, mark, floor));
     }
-    let width = if is_marked { 1.75 } else { 1.25 };
-    chart.series.push(Series::new("loss", BLUE, Mark::Line(width), losses.clone()));
+    let line = Mark::Line(if is_marked { 1.75 } else { 1.25 });
+    chart.series.push(Series::new("loss", BLUE, line, losses.clone()));
     if is_marked {
         let radius = (chart.area.width / count as f64 * 0.3).clamp(2.0, 3.0);
         chart.series.push(Series::new("", BLUE, Mark::Dot(radius), losses));

@@ -7,8 +7,8 @@ use crate::reading::{Reading, Target, TargetRole, TokenProbability};
 /// A true token and the model's most likely token.
 type Prediction<'a> = (&'a Target, &'a TokenProbability);
 
-/// Draws a model's predictions for one sequence next to the true tokens. Returns `None` if no true token is known.
-pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
+/// Draws a model's predictions for one sequence next to the true tokens, in a picture of this width. Returns `None` if no true token is known.
+pub fn picture(run: &str, reading: &Reading, width: f64) -> Option<Picture> {
     let all = reading.targets.iter().zip(&reading.most_likely);
     let known = all.filter_map(|(target, most_likely)| Some((target.as_ref()?, most_likely.first()?)));
     let predictions: Vec<Prediction<'_>> = known.collect();
@@ -32,7 +32,8 @@ pub fn picture(run: &str, reading: &Reading) -> Option<Picture> {
         outcomes: ["correct", "wrong", "correct by chance", "wrong by chance"],
     };
     let title = format!("{run}: predicted and true tokens");
-    Some(strip.picture("prediction", &title, &format!("{}: {}", reading.sequence, result(&predictions))))
+    let note = format!("{}: {}", reading.sequence, result(&predictions));
+    Some(strip.picture("prediction", width, &title, &note))
 }
 
 /// Reports the number of correct predictions, among the determined targets if the roles of targets are known.

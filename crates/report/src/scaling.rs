@@ -14,10 +14,10 @@ pub struct Efficiency {
     pub strong_scaling: Option<f64>,
 }
 
-/// Draws the predicted efficiency by the number of workers for the config called `name`.
-pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
-    let mut picture =
-        Picture::new("scaling", 400.0, &format!("{name}: predicted efficiency by number of workers"), note);
+/// Draws the predicted efficiency by the number of workers for the config called `name`, in a picture of this width.
+pub fn picture(name: &str, scaled: &[Efficiency], note: &str, width: f64) -> Picture {
+    let title = format!("{name}: predicted efficiency by number of workers");
+    let mut picture = Picture::new("scaling", (width, 400.0), &title, note);
     let logarithm =
         |scaled: Option<&Efficiency>| scaled.map_or(0.0, |scaled| (scaled.workers as f64).log10());
     let range = Interval::new(logarithm(scaled.first()), logarithm(scaled.last())).padded(0.03, 0.03);
@@ -28,8 +28,8 @@ pub fn picture(name: &str, scaled: &[Efficiency], note: &str) -> Picture {
         points.collect::<Vec<_>>()
     };
     let curves = [
-        ("batch size of the config per worker (weak scaling)", BLUE, curve(|at| Some(at.weak_scaling))),
-        ("batch size of the config in total (strong scaling)", VERMILION, curve(|at| at.strong_scaling)),
+        ("weak scaling: batch per worker", BLUE, curve(|at| Some(at.weak_scaling))),
+        ("strong scaling: batch in total", VERMILION, curve(|at| at.strong_scaling)),
     ];
     // Several workers add fewer shards in total than one worker, which can raise the efficiency above 100 %.
     let highest = curves.iter().flat_map(|curve| &curve.2).fold(100.0, |high: f64, point| high.max(point.1));

@@ -224,8 +224,9 @@ pub fn print(lengths: &[AtLength], trained: usize) {
 /// # Errors
 /// Returns an error if the picture cannot be written.
 pub fn draw(name: &str, lengths: &[AtLength], trained: usize, out: &Path, json: bool) -> Result<()> {
-    let picture = lengths_picture(name, lengths, trained);
-    let written = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &Style::default()))?;
+    let style = Style::default();
+    let picture = lengths_picture(name, lengths, trained, style.logical_width());
+    let written = write_output(out, "evaluate", |hidden| save_all(&[picture], hidden, &style))?;
     if !json {
         written.iter().for_each(|path| say(&path.display().to_string()));
     }

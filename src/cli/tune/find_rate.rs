@@ -24,12 +24,13 @@ pub(super) fn find_rate(
     target: &RunPath,
 ) -> Result<ExitCode> {
     let sweep = sweep(config, dataset, device)?;
-    let picture = rate_finder(&config.name(), &sweep);
+    let style = Style::default();
+    let picture = rate_finder(&config.name(), &sweep, style.logical_width());
     let json = serde_json::to_string(&sweep).expect("a sweep holds plain values");
     let (folder, _lock) = RunFolder::create(target, |folder| {
         write_atomically(&folder.config(), config.to_toml().as_bytes())?;
         write_atomically(&folder.path().join("rate.json"), json.as_bytes())?;
-        save_all(picture.as_slice(), &folder.plots(), &Style::default()).map(drop)
+        save_all(picture.as_slice(), &folder.plots(), &style).map(drop)
     })?;
     if args.json {
         print_json_line(&sweep);

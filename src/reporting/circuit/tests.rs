@@ -16,7 +16,7 @@ fn damaged_explanations_are_refused_or_drawn() {
         found.check_tokens(vocabulary.size(), &path).map(|()| found)
     };
     let draw = |found: &Explanation| {
-        for picture in pictures("run", found, &vocabulary) {
+        for picture in pictures(("run", 900.0), found, &vocabulary) {
             picture.to_svg().unwrap();
         }
     };

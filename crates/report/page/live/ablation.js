@@ -14,7 +14,7 @@ const hasPaths = live !== null && live.config.norm !== "post" && live.config.arc
 const ABLATIONS = {
   zero: "zero",
   input: "its mean over this input",
-  stored: `its mean over ${data.model?.stored_sequences ?? 0} stored validation sequences`,
+  stored: `its mean over ${data.model?.stored_sequences ?? 0} validation sequences`,
 };
 const hasStoredMeans = (data.model?.stored_sequences ?? 0) > 0;
 /** The default everywhere: mean ablation, as in the program, over the stored sequences if the page has any. */
@@ -53,8 +53,6 @@ function pathProblem({ from, to, input: into }) {
   return inputsOf(to).includes(into) ? "" : `${name} does not have the input ${JSON.stringify(into)}; pass ${names.join(", ")}`;
 }
 
-/** Describes a component. */
-const componentInWords = ({ kind, layer, head }) => (kind === "feed_forward" ? `feed-forward layer ${layer}` : `${kind === "cross" ? "cross-attention, " : ""}${layerHead(layer, head)}`);
 const pathInWords = ({ from, to, input: into }) => `${componentInWords(from)} to ${into ? `the ${INPUT_NAMES[into]} of ` : ""}${componentInWords(to)}`;
 
 /** Returns how a component is ablated: zero, input or stored; null if it is not. */

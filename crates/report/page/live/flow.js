@@ -23,10 +23,9 @@ function chooseInFlow({ dataset: { kind, layer, head, id } }) {
   showFlow();
 }
 
-/** Names a component. */
+/** Describes a part of the residual stream. */
 function partInWords({ kind, layer, head }) {
-  const names = { embedding: "embedding", biases: "biases", feed_forward: `layer ${layer}, feed-forward layer`, decoder: layerHead(layer, head), cross: `cross-attention, ${layerHead(layer, head)}` };
-  return names[kind];
+  return ["embedding", "biases"].includes(kind) ? kind : componentInWords({ kind, layer, head });
 }
 
 /** Decomposes the residual stream at the selected position of the sequence on display. */

@@ -83,17 +83,14 @@ function markChanged() {
   }
 }
 
-/** Describes a head, with its kind of attention if the model has several. */
-const headInWords = ({ kind, layer, head }) => `${data.maps[0].length > 1 ? `${KINDS[kind].name}, ` : ""}${layerHead(layer, head)}`;
-
 /** Describes all changes, each with a function that undoes it. */
 function changesInWords() {
   const heads = input.heads.map((head) => ({
-    text: `${headInWords(head)} ${head.strength === 0 ? "zero-ablated" : `at strength ${fixed(head.strength, 2)}`}${head.position === null ? "" : ` for the query at position ${head.position}`}`,
+    text: `${componentInWords(head)} ${head.strength === 0 ? "zero-ablated" : `at strength ${fixed(head.strength, 2)}`}${head.position === null ? "" : ` for the query at position ${head.position}`}`,
     undo: () => setStrength(head, 1),
   }));
   const frozen = input.frozen.map((head) => ({
-    text: `${headInWords(head)}: pattern frozen`,
+    text: `${componentInWords(head)}: pattern frozen`,
     undo: () => change({ frozen: input.frozen.filter((other) => other !== head) }),
   }));
   const replaced = input.before === null ? [] : input.before.flatMap((id, position) => {

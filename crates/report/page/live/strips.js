@@ -57,7 +57,7 @@ function readStrips() {
   const { queries, keys, weight } = maps();
   const { layer, head, query } = state;
   const key = strongestKey(layer, head, query);
-  at("strips-reading").replaceChildren(`${layerHead(layer, head)}: `, ...cellInWords(queries[query]), " attends most to ", ...cellInWords(keys[key]), `, with a weight of ${formatWeight(weight(layer, head, query, key))}.`);
+  at("strips-reading").replaceChildren(`${componentInWords(state)}: `, ...cellInWords(queries[query]), " attends most to ", ...cellInWords(keys[key]), `, with a weight of ${formatWeight(weight(layer, head, query, key))}.`);
 }
 
 /** Colours the tokens of the input by the weights of the selected head and query. */

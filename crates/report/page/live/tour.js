@@ -92,7 +92,7 @@ async function weightText() {
   const compared = other === undefined || !Number.isFinite(seen[other]) ? "It is the only key that the query can see."
     : `The score of this key is ${fixed(Math.abs(lead), 2)} ${lead < 0 ? "below" : "above"} the ${lead < 0 ? "highest" : "next"} one, at position ${other}, so its weight is ${factor(Math.exp(Math.abs(lead)))} times as ${lead < 0 ? "small" : "large"}.`;
   const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
-  return [`The map shows where ${layerHead(component.layer, component.head)} attends. ${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
+  return [`The map shows where ${componentInWords({ ...component, kind: "decoder" })} attends. ${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
     ` at position ${key} with a weight of ${fixed(tour.weightAt(component, query, key), 2)}. ${compared} Click the cell to see how the weight came about.`];
 }
 
@@ -100,7 +100,7 @@ function ablationText() {
   const { component, rows, loss, ablatedLoss, chosen: { query } } = tour;
   const target = tourTarget(query);
   const [probability, ablated] = rows.map((row) => fixed(row[query][target], 3));
-  return [`Now ${layerHead(component.layer, component.head)} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
+  return [`Now ${componentInWords({ ...component, kind: "decoder" })} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
     ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, mean-ablating this head ${lossInWords(component.ablated)}.`];
 }
 
@@ -110,11 +110,11 @@ function connectionText() {
   const edge = tourEdge(component);
   if (!edge) {
     const other = data.circuit.components.find((other) => other !== component && !other.cross);
-    return [other ? `The head is restored. Another component of the circuit is ${Number.isInteger(other.head) ? layerHead(other.layer, other.head) : `the feed-forward layer of layer ${other.layer}`}: mean-ablating it ${lossInWords(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."];
+    return [other ? `The head is restored. Another component of the circuit is ${componentInWords({ ...other, kind: Number.isInteger(other.head) ? "decoder" : "feed_forward" })}: mean-ablating it ${lossInWords(other.ablated)}.` : "The head is restored. It recovers nearly all of the gain alone."];
   }
   const [layer, head] = edge.from;
   const earlier = data.circuit.components.find((other) => other.layer === layer && other.head === head && !other.cross);
-  const text = [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${layerHead(layer, head)}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${lossInWords(edge.ablated)}.`];
+  const text = [`The head is restored. Its ${INPUT_NAMES[edge.input]} depend on the output of ${componentInWords({ kind: "decoder", layer, head })}${earlier && describe(earlier) ? `, which ${describe(earlier)}` : ""}. Ablating the path between the two heads ${lossInWords(edge.ablated)}.`];
   if (state.layer !== layer || state.head !== head || state.kind !== "decoder") return text;
   const { query, key } = state.selected;
   text.push(" In the marked cell, ", tourToken(query), ` at position ${query} attends to `, tourToken(key), ` at position ${key} with a weight of ${fixed(tour.weightAt({ layer, head }, query, key), 2)}`);

@@ -47,7 +47,7 @@ async function showWeight() {
   const rival = rivalOf(traced, cell.key);
   const rivalProducts = rival === null ? null : (await trace({ ...cell, key: rival })).products;
   if (request !== weightRequest) return;
-  at("weight-pair").replaceChildren(`${headInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
+  at("weight-pair").replaceChildren(`${componentInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
   Object.assign(at("weight").dataset, { ...cell, score: traced.score, weight: traced.weight });
   shownWeight = { cell, traced };
   at("weight-steps").replaceChildren(...weightSteps({ ...traced, rival, rivalProducts }, cell, cells).map(({ step, title, text, formula, parts = [] }) =>

@@ -26,6 +26,8 @@ class Tokenizer {
       this.splits = new RegExp(`${special}|(?:(?!${special})[${letter}])+|(?:(?!${special})[^${letter}\\p{White_Space}])+`, "gu");
       this.unknown = this.ids.get(stored.unknown) ?? null;
     }
+    // Integers are read as numbers, also if they are symbols.
+    this.hasIntegers = stored.kind === "integers" || (stored.kind === "symbols" && this.tokens.every((token) => token === "<end>" || /^(?:0|[1-9]\d*)$/.test(token)));
     // The symbols that contain spaces, with their words.
     const hasSpace = (piece) => this.notation === "words" && /\p{White_Space}/u.test(piece);
     this.phrases = this.pieces.filter(hasSpace).map((piece) => ({ piece, words: words(piece) }));
@@ -57,11 +59,28 @@ class Tokenizer {
       return pieces(text, this.splits, (part, start) => ({ id: this.ids.get(part) ?? this.unknown, text: part, start, end: start + part.length }));
     }
     const whole = this.encodeWords(text);
-    if (!text.includes(",") || whole.every(({ id }) => id !== null) || this.hasUnclearComma(text)) return whole;
+    if (whole.every(({ id }) => id !== null)) return whole;
+    const list = this.encodeList(text);
+    if (list) return list;
+    if (!text.includes(",") || this.hasUnclearComma(text)) return whole;
     // Commas separate tokens if the text cannot be read otherwise.
     const split = this.encodeWords(text.replaceAll(",", " "));
     const unknown = (tokens) => tokens.filter(({ id }) => id === null).length;
     return unknown(split) < unknown(whole) ? split : whole;
+  }
+
+  /** Encodes a JSON array of symbols and numbers, such as `[1, 2]`; null for other texts. */
+  encodeList(text) {
+    try {
+      if (!Array.isArray(JSON.parse(text))) return null;
+    } catch {
+      return null;
+    }
+    const [from, to] = [text.indexOf("[") + 1, text.lastIndexOf("]")];
+    return pieces(text.slice(from, to), /"(?:[^"\\]|\\.)*"|[^\s,"]+/gu, (part, start) => {
+      const { id } = this.found(unquoted(part) ?? part, 0);
+      return { id, text: part, start: from + start, end: from + start + part.length };
+    });
   }
 
   /** Encodes words between spaces. */
@@ -99,11 +118,10 @@ class Tokenizer {
 
   /** Returns a part of a text with its id. An integer is read as a number: `07` is `7`; a number has the id of its bin. */
   found(part, start) {
-    const number = Number(part);
-    if (this.edges && !this.ids.has(part) && Number.isFinite(number)) {
-      return { id: this.edges.filter((edge) => edge <= number).length, text: part, start, end: start + part.length };
+    if (this.edges && !this.ids.has(part) && /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i.test(part) && Number.isFinite(Number(part))) {
+      return { id: this.edges.filter((edge) => edge <= Number(part)).length, text: part, start, end: start + part.length };
     }
-    const isInteger = this.kind === "integers" && /^\+?\d+$/.test(part);
+    const isInteger = this.hasIntegers && /^\+?\d+$/.test(part);
     const id = this.ids.get(part) ?? (isInteger ? this.ids.get(String(Number(part))) : undefined);
     return { id: id ?? null, text: part, start, end: start + part.length };
   }

@@ -3,14 +3,16 @@
 use super::Comparison;
 use crate::draw::color::{MUTED, of_values};
 use crate::draw::{
-    Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, WIDTH, draw_color_bar, stride_of,
+    Axis, HEADING, HeatMap, LABEL_SIZE, MARGIN, Picture, Rect, Scale, Text, draw_color_bar, stride_of,
 };
 use crate::head_scores::{chance_in_words, range};
 use crate::numbers::counted;
 use crate::scores::ScoreKind;
 
 const ROW_HEIGHT: f64 = 22.0;
+/// The maximum width of the names of runs, also as a fraction of the picture's width.
 const MAX_NAME_WIDTH: f64 = 190.0;
+const MAX_NAME_FRACTION: f64 = 0.3;
 const BAR_WIDTH: f64 = 80.0;
 /// The minimum height of a colour bar.
 const MIN_BAR_HEIGHT: f64 = 52.0;
@@ -22,7 +24,7 @@ const MAX_CELL_WIDTH: f64 = 56.0;
 const MAX_RUNS: usize = 24;
 
 /// Draws the scores of `kinds`. Returns `None` if fewer than two runs have scores.
-pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> {
+pub fn picture(comparison: &Comparison, kinds: &[ScoreKind], picture_width: f64) -> Option<Picture> {
     let mut runs: Vec<_> = comparison.runs.iter().filter(|run| !run.heads.is_empty()).collect();
     if runs.len() < 2 {
         return None;
@@ -36,9 +38,9 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
         (0..layers).flat_map(|layer| (0..heads(layer)).map(move |head| (layer, head))).collect();
     let style = Text::new(LABEL_SIZE);
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
-    let names = style.fit_distinct(&names, MAX_NAME_WIDTH);
+    let names = style.fit_distinct(&names, MAX_NAME_WIDTH.min(MAX_NAME_FRACTION * picture_width));
     let left = MARGIN + names.iter().map(|name| style.width(name)).fold(0.0, f64::max) + 10.0;
-    let width = ((WIDTH - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
+    let width = ((picture_width - left - MARGIN - BAR_WIDTH) / columns.len() as f64).min(MAX_CELL_WIDTH);
     let rows = ROW_HEIGHT * runs.len() as f64;
     let panel = ABOVE_MAP + rows.max(MIN_BAR_HEIGHT) + BELOW_MAP;
     let is_measured = |score: &&ScoreKind| {
@@ -52,14 +54,14 @@ pub fn picture(comparison: &Comparison, kinds: &[ScoreKind]) -> Option<Picture> 
     if omitted > 0 {
         note += &format!("; the page has {}", counted(omitted, "more run"));
     }
-    let mut picture = Picture::new("heads", height, "Head scores by run", &note);
+    let mut picture = Picture::new("heads", (picture_width, height), "Head scores by run", &note);
     for (number, &score) in scores.iter().enumerate() {
         let top = HEADING + panel * number as f64;
         let area = Rect { left, top: top + ABOVE_MAP, width: width * columns.len() as f64, height: rows };
         let chance = chance_in_words(score, runs.iter().flat_map(|run| &run.chance));
         let note =
             format!("{}{}", score.meaning, chance.map_or_else(String::new, |chance| format!("; {chance}")));
-        picture.panel_name(score.name, &note, (MARGIN, top + 8.0), WIDTH - 2.0 * MARGIN);
+        picture.panel_name(score.name, &note, (MARGIN, top + 8.0), picture_width - 2.0 * MARGIN);
         let values: Vec<Option<f64>> = runs
             .iter()
             .flat_map(|run| columns.iter().map(|&(layer, head)| run.heads.get(layer)?.get(head)?.get(score)))

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use super::{ComparedRun, Comparison, Setting, XAxisQuantity, color};
 use crate::draw::color::{INK, pale};
 use crate::draw::{
-    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
-    legend,
+    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, legend,
 };
 use crate::numbers::{counted, fixed};
 use crate::series::{axis_of_losses, floor_distance};
@@ -16,11 +15,12 @@ const CURVES_HEIGHT: f64 = 300.0;
 const ROW_HEIGHT: f64 = 26.0;
 /// The maximum number of settings with a name and a row, best first.
 const MAX_SETTINGS: usize = 16;
-/// The maximum width of the names of settings; wider names are truncated.
+/// The maximum width of the names of settings, also as a fraction of the picture's width; wider names are truncated.
 const MAX_NAME_WIDTH: f64 = 250.0;
+const MAX_NAME_FRACTION: f64 = 0.4;
 
 /// Draws the loss curves of all runs and their results.
-pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
+pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity, width: f64) -> Picture {
     let settings = &comparison.settings[..comparison.settings.len().min(MAX_SETTINGS)];
     let is_above = comparison.is_above_floor;
     let lines = settings.len().min(super::COLORS.len() + 1);
@@ -37,15 +37,19 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
         true => format!("; losses above {} are clipped", fixed(y.value_at(1.0), 2)),
         false => String::new(),
     };
-    let mut picture =
-        Picture::new("losses", height, &title, &format!("{settings_count}; {}{cut}", note(comparison)));
+    let mut picture = Picture::new(
+        "losses",
+        (width, height),
+        &title,
+        &format!("{settings_count}; {}{cut}", note(comparison)),
+    );
     let last_rows = comparison.runs.iter().filter_map(|run| run.curve.last());
     let last = last_rows.map(|row| x_axis.of(row)).fold(1.0, f64::max);
     let scale = if x_axis == XAxisQuantity::Seconds { Scale::Linear } else { Scale::Integer };
     let x = Axis::new(x_axis.title(), Interval { start: 0.0, end: last }, scale);
-    let mut chart = LineChart::new(top, CURVES_HEIGHT, x, y);
+    let mut chart = LineChart::new(&picture, (top, CURVES_HEIGHT), x, y);
     let style = Text::new(11.5);
-    let room = WIDTH - 2.0 * MARGIN - 100.0;
+    let room = width - 2.0 * MARGIN - 100.0;
     let shown = settings.len().min(super::COLORS.len());
     let names = names_with_runs(comparison, &comparison.settings[..shown], &style, room);
     // The best run is drawn last, on top of all others.
@@ -71,10 +75,11 @@ pub fn picture(comparison: &Comparison, x_axis: XAxisQuantity) -> Picture {
 /// Draws the result of each run: one dot per run, a bar for the confidence interval of the mean, a line at the mean.
 fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Setting], area: Rect) {
     let style = Text::new(LABEL_SIZE);
-    let names = names_within(comparison, settings, &style, MAX_NAME_WIDTH);
+    let names =
+        names_within(comparison, settings, &style, MAX_NAME_WIDTH.min(MAX_NAME_FRACTION * picture.width()));
     let widest = names.iter().map(|name| style.width(name)).fold(0.0, f64::max);
     let left = MARGIN + widest + 12.0;
-    let area = Rect { left, width: WIDTH - MARGIN - left, ..area };
+    let area = Rect { left, width: picture.width() - MARGIN - left, ..area };
 
     let intervals = settings.iter().filter_map(|setting| setting.interval).flatten();
     let shown = comparison.runs.iter().filter(|run| run.setting < settings.len());
@@ -101,12 +106,8 @@ fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Sett
         chart.series.push(Series::new("", color(run.setting), Mark::Dot(3.5), point));
     }
     let note = "one dot per run; the line is the mean of a setting, the bar its 95 % confidence interval";
-    picture.panel_name(
-        "Lowest validation loss of each run",
-        note,
-        (MARGIN, area.top - 16.0),
-        WIDTH - 2.0 * MARGIN,
-    );
+    let room = picture.width() - 2.0 * MARGIN;
+    picture.panel_name("Lowest validation loss of each run", note, (MARGIN, area.top - 16.0), room);
     chart.draw(picture);
     for (number, name) in names.iter().enumerate() {
         let (_, y) = chart.point(0.0, height(number));
@@ -131,9 +132,13 @@ fn names_within(comparison: &Comparison, settings: &[Setting], style: &Text, wid
     style.fit_distinct(&runs, width)
 }
 
-/// Returns the names of the first settings, each with its runs, within `width`.
+/// Returns the names of the first settings, each with its runs, within `width`; the names of the runs alone if the names
+/// of settings are too wide.
 fn names_with_runs(comparison: &Comparison, settings: &[Setting], style: &Text, width: f64) -> Vec<String> {
     let names = names_within(comparison, settings, style, width);
+    if names.iter().zip(settings).any(|(name, setting)| *name != setting.name) {
+        return names;
+    }
     let with_runs = names.into_iter().enumerate().map(|(setting, name)| {
         let runs = run_names(comparison, setting);
         let room = width - style.width(&format!("{name}: "));

@@ -102,9 +102,15 @@ impl Comparison {
     }
 }
 
-/// Draws the losses, and the scores of `kinds` for runs that have them.
-pub fn pictures(comparison: &Comparison, x_axis: XAxisQuantity, kinds: &[ScoreKind]) -> Vec<Picture> {
-    [losses::picture(comparison, x_axis)].into_iter().chain(heads::picture(comparison, kinds)).collect()
+/// Draws the losses, and the scores of `kinds` for runs that have them, in pictures of this width.
+pub fn pictures(
+    comparison: &Comparison,
+    x_axis: XAxisQuantity,
+    kinds: &[ScoreKind],
+    width: f64,
+) -> Vec<Picture> {
+    let losses = losses::picture(comparison, x_axis, width);
+    [losses].into_iter().chain(heads::picture(comparison, kinds, width)).collect()
 }
 
 /// The colours of the best settings; all others are grey.

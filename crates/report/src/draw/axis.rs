@@ -6,13 +6,15 @@ use plotters::style::RGBColor;
 
 use super::color::{GRID, INK, MUTED};
 use super::number::{Interval, is_short, labels, log_ticks, tick_labels};
-use super::picture::{Picture, Rect, WIDTH};
+use super::picture::{MARGIN, Picture, Rect};
 use super::text::Text;
 
 /// The font size of tick labels.
 pub(crate) const LABEL_SIZE: f64 = 11.0;
 /// The font size of axis titles.
 const TITLE_SIZE: f64 = 12.0;
+/// The font size to which a title shrinks at most, so that a PDF has it in 6 points.
+pub(crate) const MIN_SIZE: f64 = 8.0;
 /// The space between an axis and its labels, and between the labels and the title.
 const GAP: f64 = 7.0;
 /// The minimum width of labels and title of a y axis. It aligns charts below each other.
@@ -143,7 +145,7 @@ impl Axis {
         }
         if self.is_labelled {
             let title = (self.widest_label(area.height) + 2.0 * GAP + TITLE_SIZE / 2.0).max(50.0);
-            let style = Text::new(TITLE_SIZE).shrunk(&self.title, area.height, 9.0).centered().upward();
+            let style = Text::new(TITLE_SIZE).shrunk(&self.title, area.height, MIN_SIZE).centered().upward();
             picture.text(&self.title, (area.left - title, area.center().1), &style);
         }
     }
@@ -177,14 +179,19 @@ impl Axis {
             let (x, half) = (area.left + self.at(tick) * area.width, style.width(&label) / 2.0);
             picture.line(&[(x, bottom), (x, bottom + 4.0)], MUTED, 1.0);
             // The edge of the picture would cut a wide last label.
-            let x = x.min(WIDTH - 4.0 - half);
+            let x = x.min(picture.width() - 4.0 - half);
             // Labels given by the caller can be too many for the width.
             if x - half > end {
                 picture.text(&label, (x, bottom + 14.0), &style);
                 end = x + half + 3.0;
             }
         }
-        picture.text(&self.title, (area.center().0, bottom + 34.0), &Text::new(TITLE_SIZE).centered());
+        let room = picture.width() - MARGIN;
+        let style = Text::new(TITLE_SIZE).shrunk(&self.title, room, MIN_SIZE).centered();
+        // A title wider than its axis stays within the picture.
+        let half = style.width(&self.title) / 2.0 + 4.0;
+        let x = area.center().0.min(picture.width() - half).max(half);
+        picture.text(&self.title, (x, bottom + 34.0), &style);
     }
 }
 

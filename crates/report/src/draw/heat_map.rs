@@ -17,7 +17,7 @@ const MIN_GRID_CELL: f64 = 7.0;
 /// The minimum width of cells that are labelled with their value.
 pub(crate) const MIN_VALUE_CELL: f64 = 34.0;
 /// The font sizes of values; the largest one that fits is used.
-const VALUE_SIZES: [f64; 4] = [10.0, 9.0, 8.0, 7.0];
+const VALUE_SIZES: [f64; 3] = [10.0, 9.0, 8.0];
 
 /// Returns the range of key bins visible to each bin of queries. A key bin is visible if any query of the bin can see
 /// one of its keys.
@@ -224,7 +224,7 @@ pub(super) mod tests {
     #[test]
     fn narrow_last_bins_keep_their_width() {
         let cells = |time: usize| {
-            let mut picture = Picture::new("map", 100.0, "", "");
+            let mut picture = Picture::new("map", (90.0, 100.0), "", "");
             let area = Rect { left: 0.0, top: 0.0, width: 90.0, height: 90.0 };
             square(&uniform(time), time, 2).draw(
                 &mut picture,

@@ -2,9 +2,9 @@
 
 use plotters::style::RGBColor;
 
-use super::axis::Axis;
+use super::axis::{Axis, MIN_SIZE};
 use super::color::{BACKGROUND, GRID};
-use super::picture::{Coordinates, HEADING, MARGIN, Picture, Rect, WIDTH};
+use super::picture::{Coordinates, HEADING, LEGEND_LINE, MARGIN, Picture, Rect};
 use super::text::Text;
 
 /// A chart: its frame, its axes and its series.
@@ -67,16 +67,16 @@ impl Series {
 }
 
 impl LineChart {
-    /// Creates an empty chart as wide as a picture.
-    pub fn new(top: f64, height: f64, x: Axis, y: Axis) -> Self {
+    /// Creates an empty chart as wide as `picture`.
+    pub fn new(picture: &Picture, (top, height): (f64, f64), x: Axis, y: Axis) -> Self {
         let left = MARGIN + y.width(height);
-        let area = Rect { left, top, width: WIDTH - left - MARGIN, height };
+        let area = Rect { left, top, width: picture.width() - left - MARGIN, height };
         Self { area, x, y, series: Vec::new() }
     }
 
     /// Creates an empty chart that fills a picture below a one-line legend.
     pub fn filling(picture: &Picture, x: Axis, y: Axis) -> Self {
-        Self::new(HEADING + 30.0, picture.height - HEADING - 82.0, x, y)
+        Self::new(picture, (HEADING + 30.0, picture.height - HEADING - 82.0), x, y)
     }
 
     /// Returns the coordinates of a value. They are outside the area for a value outside the axes, and NaN for a value
@@ -196,33 +196,44 @@ fn draw_mark(picture: &mut Picture, mark: Mark, (x, y): Coordinates, color: RGBC
     }
 }
 
-/// Draws each name of series once, next to its mark, in a row that starts at `point` and wraps at the picture's right
-/// margin.
+/// Draws each name of series once, next to its mark, in rows between `point` and the picture's right margin. The last row
+/// is at `point`; further rows are above it, and move the title and the note upwards.
 pub fn legend<'a>(picture: &mut Picture, point: Coordinates, named: impl IntoIterator<Item = &'a Series>) {
-    let style = Text::new(11.5);
-    let (mut x, mut y) = point;
-    let mut names = vec![""];
+    let right = picture.width() - MARGIN;
+    let (mut names, mut entries, mut row, mut x) = (vec![""], Vec::new(), 0, point.0);
     for Series { name, color, mark, .. } in named {
         if names.contains(&name.as_str()) {
             continue;
         }
         names.push(name);
-        let (mark, width) = match mark {
-            Mark::Line(_) | Mark::Dashed(_) | Mark::Level(_) => (*mark, 24.0),
-            Mark::Dot(_) => (Mark::Dot(3.5), 12.0),
-            Mark::Ring(..) => (Mark::Ring(4.5, 1.25), 12.0),
-            Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
-            Mark::Column | Mark::Frame(_) => (*mark, 12.0),
-        };
-        // A name wider than the picture is truncated.
-        let name = &style.fit(name, WIDTH - MARGIN - point.0 - width - 6.0);
-        let entry_width = width + 6.0 + style.width(name);
-        if x > point.0 && x + entry_width > WIDTH - MARGIN {
-            (x, y) = (point.0, y + 17.0);
+        let (mark, width) = legend_mark(*mark);
+        // A name wider than the picture is smaller or truncated.
+        let room = right - point.0 - width - 6.0;
+        let style = Text::new(11.5).shrunk(name, room, MIN_SIZE);
+        let name = style.fit(name, room);
+        let entry_width = width + 6.0 + style.width(&name);
+        if x > point.0 && x + entry_width > right {
+            (x, row) = (point.0, row + 1);
         }
-        draw_mark(picture, mark, (x + width / 2.0, y), *color);
-        picture.text(name, (x + width + 6.0, y), &style);
+        entries.push((mark, *color, width, (name, style), x, row));
         x += entry_width + 20.0;
+    }
+    picture.raise_heading(row);
+    for (mark, color, width, (name, style), x, at) in entries {
+        let y = point.1 - LEGEND_LINE * (row - at) as f64;
+        draw_mark(picture, mark, (x + width / 2.0, y), color);
+        picture.text(&name, (x + width + 6.0, y), &style);
+    }
+}
+
+/// Returns the mark of a series in a legend, with its width.
+fn legend_mark(mark: Mark) -> (Mark, f64) {
+    match mark {
+        Mark::Line(_) | Mark::Dashed(_) | Mark::Level(_) => (mark, 24.0),
+        Mark::Dot(_) => (Mark::Dot(3.5), 12.0),
+        Mark::Ring(..) => (Mark::Ring(4.5, 1.25), 12.0),
+        Mark::Cross(..) => (Mark::Cross(4.0, 1.75), 12.0),
+        Mark::Column | Mark::Frame(_) => (mark, 12.0),
     }
 }
 
@@ -269,7 +280,7 @@ mod tests {
     #[test]
     fn legends_stay_within_the_picture() {
         use crate::draw::picture::Shape;
-        let mut picture = Picture::new("chart", 300.0, "chart", "");
+        let mut picture = Picture::new("chart", (328.0, 300.0), "chart", "");
         let before = picture.shapes.len();
         let name = "model.position = random_sinusoidal, ".repeat(9);
         let series =
@@ -278,11 +289,12 @@ mod tests {
         let mut names = 0;
         for shape in &picture.shapes[before..] {
             if let Shape::Text { text, point, style } = shape {
-                assert!(point.0 + style.width(text) <= WIDTH - MARGIN, "{text}");
+                assert!(point.0 + style.width(text) <= 328.0 - MARGIN, "{text}");
                 names += 1;
             }
         }
         assert_eq!(names, 3);
+        assert!(picture.size().1 > 300, "a second row adds height");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::color::MUTED;
 use super::text::Text;
 
-/// The width of every picture in logical pixels, which is its width in a README.
+/// The default width of pictures in logical pixels, which is their width in a README.
 pub const WIDTH: f64 = 900.0;
 /// The empty margin around every picture.
 pub const MARGIN: f64 = 18.0;
@@ -14,8 +14,10 @@ pub const MARGIN: f64 = 18.0;
 pub const HEADING: f64 = 64.0;
 /// The margin above the content of a picture without title.
 const UNTITLED_MARGIN: f64 = 12.0;
-/// The distance between two lines of the note.
+/// The distances between two lines of the title, of the note, and of a legend.
+const TITLE_LINE: f64 = 22.0;
 const NOTE_LINE: f64 = 17.0;
+pub(crate) const LEGEND_LINE: f64 = 17.0;
 
 /// A position in logical pixels, measured from the upper left corner.
 pub type Coordinates = (f64, f64);
@@ -86,40 +88,68 @@ pub(super) enum Shape {
 pub struct Picture {
     /// The file name without its extension, such as `loss`.
     pub name: &'static str,
+    /// The width in logical pixels.
+    width: f64,
     /// The height below the vertical position 0: the heading with one line of note, and the content.
     pub(super) height: f64,
-    /// The height above the vertical position 0, which holds the title if the note has several lines.
+    /// The height above the vertical position 0, which holds the title if title and note have several lines.
     above: f64,
+    /// The height of the lines of a legend above the first position of its last line.
+    legend: f64,
     /// The title and the note.
     heading: Vec<Shape>,
     pub(super) shapes: Vec<Shape>,
 }
 
 impl Picture {
-    /// Creates an empty picture of the given height, with a title and a note below it. A long note takes several lines.
-    pub fn new(name: &'static str, height: f64, title: &str, note: &str) -> Self {
-        let width = WIDTH - 2.0 * MARGIN;
+    /// Creates an empty picture of the given width and height, with a title and a note below it. Long titles and notes
+    /// take several lines.
+    pub fn new(name: &'static str, (width, height): (f64, f64), title: &str, note: &str) -> Self {
         let (bold, muted) = (Text::new(17.0).bold(), Text::new(12.0).color(MUTED));
-        let lines = muted.lines(note, width);
-        let above = NOTE_LINE * lines.len().saturating_sub(1) as f64;
-        let mut picture = Self { name, height, above, heading: Vec::new(), shapes: Vec::new() };
-        picture.text(&bold.fit(title, width), (MARGIN, 24.0 - above), &bold);
-        for (i, line) in lines.iter().enumerate() {
-            picture.text(line, (MARGIN, 46.0 - above + NOTE_LINE * i as f64), &muted);
+        let [title, note] =
+            [bold.lines(title, width - 2.0 * MARGIN), muted.lines(note, width - 2.0 * MARGIN)];
+        let further = |lines: &[String]| lines.len().saturating_sub(1) as f64;
+        let (heading, shapes) = (Vec::new(), Vec::new());
+        let mut picture = Self { name, width, height, above: 0.0, legend: 0.0, heading, shapes };
+        let note_top = 46.0 - NOTE_LINE * further(&note);
+        for (i, line) in note.iter().enumerate() {
+            picture.text(line, (MARGIN, note_top + NOTE_LINE * i as f64), &muted);
         }
+        let title_top = note_top - 22.0 - TITLE_LINE * further(&title);
+        for (i, line) in title.iter().enumerate() {
+            picture.text(line, (MARGIN, title_top + TITLE_LINE * i as f64), &bold);
+        }
+        picture.above = 24.0 - title_top;
         picture.heading = std::mem::take(&mut picture.shapes);
         picture
+    }
+
+    /// Returns the width in logical pixels.
+    pub fn width(&self) -> f64 {
+        self.width
+    }
+
+    /// Makes room for further lines of a legend above its last line, by moving the title and the note upwards.
+    pub(crate) fn raise_heading(&mut self, lines: usize) {
+        let height = LEGEND_LINE * lines as f64;
+        for shape in &mut self.heading {
+            if let Shape::Text { point, .. } = shape {
+                point.1 -= height;
+            }
+        }
+        self.above += height;
+        self.legend += height;
     }
 
     /// Removes the title and the note, for a document with a caption.
     pub fn remove_title(&mut self) {
         self.heading.clear();
-        self.above = UNTITLED_MARGIN - HEADING;
+        self.above = UNTITLED_MARGIN - HEADING + self.legend;
     }
 
     /// Returns the width and height in logical pixels.
     pub fn size(&self) -> (u32, u32) {
-        (WIDTH as u32, (self.above + self.height).ceil() as u32)
+        (self.width.ceil() as u32, (self.above + self.height).ceil() as u32)
     }
 
     /// Returns the height above the vertical position 0; negative without a title.
@@ -175,12 +205,19 @@ impl Picture {
         self.shapes.push(Shape::Text { text, point, style: *style });
     }
 
-    /// Draws a bold name with a note next to it. The note is truncated if both are wider than `width`.
+    /// Draws a bold name with a note next to it. If both are wider than `width`, the last parts of the note, which
+    /// semicolons separate, are left out.
     pub fn panel_name(&mut self, name: &str, note: &str, (x, y): Coordinates, width: f64) {
         let (bold, muted) = (Text::new(13.0).bold(), Text::new(11.0).color(MUTED));
-        let after = bold.width(name) + 8.0;
-        self.text(name, (x, y), &bold);
-        self.text(&muted.fit(note, width - after), (x + after, y), &muted);
+        let name = bold.fit(name, width);
+        let after = bold.width(&name) + 8.0;
+        self.text(&name, (x, y), &bold);
+        let ends = note.rmatch_indices("; ").map(|(end, _)| end);
+        let shorter = ends.map(|end| &note[..end]);
+        let fits = |note: &&str| muted.width(note) <= width - after;
+        if let Some(note) = std::iter::once(note).chain(shorter).find(fits) {
+            self.text(note, (x + after, y), &muted);
+        }
     }
 
     /// Fills a rectangle pixel by pixel.
@@ -239,6 +276,42 @@ pub(super) fn magnified(cells: Option<[u32; 2]>, [columns, rows]: [u32; 2], pixe
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Picture {
+        /// Returns the texts that are smaller than 6 points, reach beyond the picture, or cover each other, at this number of
+        /// points per logical pixel.
+        pub fn text_problems(&self, points: f64) -> Vec<String> {
+            let (width, height) = self.size();
+            let texts = self.all_shapes().filter_map(|shape| match shape {
+                Shape::Text { text, point, style } if !text.is_empty() => {
+                    Some((text, style, style.area(text, *point)))
+                }
+                _ => None,
+            });
+            let texts: Vec<(&String, &Text, Rect)> = texts.collect();
+            let mut problems = Vec::new();
+            for (i, (text, style, area)) in texts.iter().enumerate() {
+                if style.size * points < 5.999 {
+                    problems.push(format!("`{text}` has {:.2} points", style.size * points));
+                }
+                let is_cut = area.left < -0.5
+                    || area.right() > f64::from(width) + 0.5
+                    || area.top < -self.above - 0.5
+                    || area.bottom() > f64::from(height) - self.above + 0.5;
+                if is_cut {
+                    problems.push(format!("`{text}` is cut: {area:?}"));
+                }
+                let covers = |other: &Rect| {
+                    let across = area.right().min(other.right()) - area.left.max(other.left);
+                    let down = area.bottom().min(other.bottom()) - area.top.max(other.top);
+                    across > 0.5 && down > 0.5
+                };
+                let covered = texts[..i].iter().filter(|(.., other)| covers(other));
+                problems.extend(covered.map(|(other, ..)| format!("`{text}` covers `{other}`")));
+            }
+            problems
+        }
+    }
 
     #[test]
     fn cells_drawn_once_give_the_same_pixels() {

@@ -18,6 +18,7 @@ use super::fonts::FontFace;
 use super::layout::{Line, PlacedGlyph, lay_out};
 use super::pdf::pdf;
 use super::picture::{Coordinates, Picture, Pixels, Rect, Shape, magnified, sampled};
+use super::style::{PictureFormat, Style};
 use super::text::{HALF_CAPITAL, Text};
 use crate::error::{Error, Result, failed};
 
@@ -28,46 +29,6 @@ const MAX_FINE_PIXELS: u64 = 24_000_000;
 /// The resolution of an SVG: four units per logical pixel keep curves smooth, since plotters rounds its coordinates to
 /// integers.
 const VECTOR_UNIT: u32 = 4;
-
-/// The file format of a picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PictureFormat {
-    /// Pixels; supported everywhere.
-    Png,
-    /// Vectors; sharp at every size, with searchable text.
-    Svg,
-    /// Vectors with embedded fonts, for papers.
-    Pdf,
-}
-
-impl PictureFormat {
-    /// Returns the extension of file names.
-    pub fn extension(self) -> &'static str {
-        match self {
-            PictureFormat::Png => "png",
-            PictureFormat::Svg => "svg",
-            PictureFormat::Pdf => "pdf",
-        }
-    }
-}
-
-/// The format and the resolution of pictures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// The file format.
-    pub format: PictureFormat,
-    /// The number of pixels in a PNG per logical pixel, from 1 to 4. Pictures are 900 logical pixels wide, their width
-    /// in a README; a scale of 2 keeps them sharp on high-density screens. Ignored for an SVG.
-    pub scale: u32,
-    /// The width of a PDF in points. The default is the text width of common papers in two columns, 6.75 inches.
-    pub width: u32,
-}
-
-impl Default for Style {
-    fn default() -> Self {
-        Style { format: PictureFormat::Png, scale: 2, width: 486 }
-    }
-}
 
 impl Picture {
     /// Returns the bytes of a PNG with `scale` pixels per logical pixel, 1 to 4.

@@ -111,6 +111,23 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draw::picture::{Coordinates, Rect};
+
+    impl Text {
+        /// Returns the area of the capitals of a text with its anchor at a point.
+        pub fn area(&self, text: &str, (x, y): Coordinates) -> Rect {
+            let (width, half) = (self.width(text), HALF_CAPITAL * self.size);
+            let before = match self.align {
+                HPos::Left => 0.0,
+                HPos::Center => width / 2.0,
+                HPos::Right => width,
+            };
+            match self.upward {
+                true => Rect { left: x - half, top: y + before - width, width: 2.0 * half, height: width },
+                false => Rect { left: x - before, top: y - half, width, height: 2.0 * half },
+            }
+        }
+    }
 
     #[test]
     fn widths_grow_with_the_text_and_the_size() {

@@ -9,7 +9,7 @@ use super::axis::{Axis, Scale};
 use super::color::{BACKGROUND, BLUE, GRID, INK, MUTED, SHADE, VERMILION, mix};
 use super::line_chart::{LineChart, Mark, Series, legend};
 use super::number::Interval;
-use super::picture::{HEADING, MARGIN, Picture, Rect, WIDTH};
+use super::picture::{HEADING, MARGIN, Picture, Rect};
 use super::text::Text;
 use super::token_axis::visible;
 use crate::numbers::thousands;
@@ -51,8 +51,8 @@ pub struct TokenStrip {
     pub outcomes: [&'static str; 4],
 }
 
-/// The limits of a chart: the number of positions, and the largest token. Beyond them, tokens are laid out as text.
-const MAX_CHART_POSITIONS: usize = 100;
+/// The limits of a chart: the least width of a position, and the largest token. Beyond them, tokens are laid out as text.
+const MIN_CHART_PITCH: f64 = 8.0;
 const MAX_CHART_TOKEN: f64 = 40.0;
 const CHART_HEIGHT: f64 = 300.0;
 /// The maximum number of positions; longer sequences are truncated, which the note reports.
@@ -77,15 +77,15 @@ pub(crate) fn tint(outcome: Outcome) -> RGBColor {
 }
 
 impl TokenStrip {
-    /// Draws the strip. If the strip is truncated, the number of positions is appended to `note`.
-    pub fn picture(&self, name: &'static str, title: &str, note: &str) -> Picture {
+    /// Draws the strip in a picture of this width. If the strip is truncated, the number of positions is appended to `note`.
+    pub fn picture(&self, name: &'static str, width: f64, title: &str, note: &str) -> Picture {
         let [shown, all] = [MAX_POSITIONS, self.tokens.len()].map(|count| thousands(count as f64));
         let is_cut = self.tokens.len() > MAX_POSITIONS;
         let cut = if is_cut { format!("; first {shown} of {all} positions") } else { String::new() };
-        let (numbers, lines) = (self.numbers(), self.lines());
+        let (numbers, lines) = (self.numbers(width), self.lines(width));
         let text_height = lines.len() as f64 * LINE_HEIGHT + MARGIN;
         let height = numbers.as_ref().map_or(text_height, |_| CHART_HEIGHT + 52.0);
-        let mut picture = Picture::new(name, TOP + height, title, &format!("{note}{cut}"));
+        let mut picture = Picture::new(name, (width, TOP + height), title, &format!("{note}{cut}"));
         match numbers {
             Some(numbers) => self.draw_chart(&mut picture, &numbers),
             None => self.draw_text(&mut picture, &lines),
@@ -103,20 +103,21 @@ impl TokenStrip {
     }
 
     /// Returns the true and predicted tokens as numbers, if they are few and small enough for a chart.
-    fn numbers(&self) -> Option<Vec<[Option<f64>; 2]>> {
+    fn numbers(&self, width: f64) -> Option<Vec<[Option<f64>; 2]>> {
         let number = |token: &Option<String>| {
             let number = token.as_ref().map(|text| text.parse::<u32>().map(f64::from)).transpose().ok()?;
             number.is_none_or(|number| number <= MAX_CHART_TOKEN).then_some(number)
         };
         let numbers = self.tokens.iter().map(|pair| Some([number(&pair.truth)?, number(&pair.predicted)?]));
-        if self.tokens.len() > MAX_CHART_POSITIONS { None } else { numbers.collect() }
+        if self.tokens.len() as f64 * MIN_CHART_PITCH > width - 94.0 { None } else { numbers.collect() }
     }
 
     fn draw_chart(&self, picture: &mut Picture, numbers: &[[Option<f64>; 2]]) {
         let largest = numbers.iter().flatten().flatten().copied().fold(0.0, f64::max);
         let x = Interval { start: -0.5, end: numbers.len() as f64 - 0.5 };
         let y = Axis::new("token", Interval { start: -0.6, end: largest + 0.6 }, Scale::Integer);
-        let mut chart = LineChart::new(TOP, CHART_HEIGHT, Axis::new("position", x, Scale::Integer), y);
+        let mut chart =
+            LineChart::new(picture, (TOP, CHART_HEIGHT), Axis::new("position", x, Scale::Integer), y);
         let width = chart.area.width / numbers.len() as f64;
         for (i, _) in self.tokens.iter().enumerate().filter(|(_, token)| token.is_shaded()) {
             picture.rect(Rect { left: chart.area.left + i as f64 * width, width, ..chart.area }, SHADE);
@@ -154,7 +155,7 @@ impl TokenStrip {
     }
 
     /// Returns the cells line by line, each as wide as its tokens and with its position.
-    fn lines(&self) -> Vec<Vec<(usize, Rect)>> {
+    fn lines(&self, picture_width: f64) -> Vec<Vec<(usize, Rect)>> {
         let (mut lines, mut left) = (vec![Vec::new()], FIRST_CELL);
         for (i, token) in self.tokens.iter().take(MAX_POSITIONS).enumerate() {
             let styles =
@@ -162,7 +163,7 @@ impl TokenStrip {
             let widths =
                 styles.map(|(text, style)| text.as_ref().map_or(0.0, |text| style.width(&visible(text))));
             let width = (widths[0].max(widths[1]) + 8.0).max(MIN_CELL_WIDTH).ceil();
-            if left + width > WIDTH - MARGIN {
+            if left + width > picture_width - MARGIN {
                 lines.push(Vec::new());
                 left = FIRST_CELL;
             }

@@ -137,7 +137,7 @@ mod tests {
         let area = Rect { left: 0.0, top: 0.0, width: 92.0, height: 92.0 };
         // The colour of the last query of the uniform map, whose weights are 1 / 23.
         let drawn = |colors| {
-            let mut picture = Picture::new("map", 100.0, "", "");
+            let mut picture = Picture::new("map", (90.0, 100.0), "", "");
             WeightScale::of(&maps, colors).draw(&mut picture, area, &maps[0]);
             let pixel = picture.all_shapes().find_map(|shape| match shape {
                 Shape::Image { pixels, .. } => Some(pixels(0.5, 0.99)),

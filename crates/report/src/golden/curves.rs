@@ -3,17 +3,17 @@
 use image::RgbImage;
 
 use super::{Pixels, drawn};
-use crate::draw::{ComparedToken, Outcome, Picture, color, tint};
+use crate::draw::{ComparedToken, Outcome, Picture, WIDTH, color, tint};
 use crate::gradients::GradientCurve;
 use crate::{Point, generated, gradients, positions};
 
-fn by_position(length: usize) -> Vec<Option<f64>> {
+pub(super) fn by_position(length: usize) -> Vec<Option<f64>> {
     (0..length).map(|i| Some(2.0 - 1.5 * i as f64 / length as f64)).collect()
 }
 
 fn picture(losses: &[Option<f64>], has_floor: bool) -> Picture {
     let floor = losses.iter().filter(|_| has_floor).map(|loss| loss.unwrap_or(f64::NAN) - 0.25);
-    positions::picture("golden", losses, &floor.collect::<Vec<_>>()).unwrap()
+    positions::picture("golden", losses, &floor.collect::<Vec<_>>(), WIDTH).unwrap()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn positions_without_targets_are_drawn_as_gaps() {
 }
 
 /// Returns gradients whose first half is clipped to `limit`.
-fn half_clipped(limit: f64) -> GradientCurve {
+pub(super) fn half_clipped(limit: f64) -> GradientCurve {
     let curve = |first: f64, second: f64| {
         let value = move |step| if step <= 50 { first } else { second };
         (1..=100).map(|step| Point { step, value: value(step) }).collect()
@@ -51,7 +51,7 @@ fn half_clipped(limit: f64) -> GradientCurve {
 
 #[test]
 fn clip_limit_separates_clipped_and_unclipped_norms() {
-    let raster = drawn(&gradients::picture("golden", &half_clipped(1.0)).unwrap());
+    let raster = drawn(&gradients::picture("golden", &half_clipped(1.0), WIDTH).unwrap());
     // The rows of the chart of norms whose pixel in column `x` has the given colour.
     let rows = |raster: &RgbImage, color, x: usize| -> Vec<usize> {
         (94..334).filter(|&y| raster.pixel(x, y) == color).collect()
@@ -64,7 +64,7 @@ fn clip_limit_separates_clipped_and_unclipped_norms() {
     let columns = color::mix(color::VERMILION, color::BACKGROUND, 0.45);
     let [left, _, right, _] = raster.bounds(columns).unwrap();
     assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are clipped: {left} to {right}");
-    let free = drawn(&gradients::picture("golden", &half_clipped(0.0)).unwrap());
+    let free = drawn(&gradients::picture("golden", &half_clipped(0.0), WIDTH).unwrap());
     assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
     assert!(free.height() < raster.height());
 }
@@ -75,11 +75,11 @@ fn zero_and_nonfinite_norms_are_skipped() {
     for (index, norm) in [(3, 0.0), (4, f64::INFINITY), (5, f64::NAN)] {
         curve.norms[index].value = norm;
     }
-    drawn(&gradients::picture("golden", &curve).unwrap());
+    drawn(&gradients::picture("golden", &curve, WIDTH).unwrap());
     let [norms, clip_rates] = [&curve.norms, &curve.clip_rates].map(|points| points[3..4].to_vec());
     let alone = GradientCurve { norms, clip_rates, ..curve };
-    drawn(&gradients::picture("golden", &alone).unwrap());
-    assert!(gradients::picture("golden", &GradientCurve::default()).is_none());
+    drawn(&gradients::picture("golden", &alone, WIDTH).unwrap());
+    assert!(gradients::picture("golden", &GradientCurve::default(), WIDTH).is_none());
 }
 
 /// Draws the tokens generated after a prompt of three tokens, compared with the true tokens where there are any.
@@ -100,7 +100,7 @@ fn continuation(generated: &[&str], truth: &[&str]) -> Picture {
         };
         ComparedToken { truth, predicted: Some(token), outcome }
     });
-    generated::picture("golden", "validation sequence 0", given.chain(continued).collect()).unwrap()
+    generated::picture("golden", "validation sequence 0", given.chain(continued).collect(), WIDTH).unwrap()
 }
 
 #[test]
@@ -123,6 +123,6 @@ fn prompt_is_shaded_and_mismatches_are_marked() {
 #[test]
 fn empty_data_has_no_picture() {
     let given = ComparedToken { truth: Some("1".to_string()), predicted: None, outcome: Outcome::Unknown };
-    assert!(generated::picture("golden", "", vec![given]).is_none());
-    assert!(positions::picture("golden", &[], &[]).is_none());
+    assert!(generated::picture("golden", "", vec![given], WIDTH).is_none());
+    assert!(positions::picture("golden", &[], &[], WIDTH).is_none());
 }

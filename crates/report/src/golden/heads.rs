@@ -1,7 +1,7 @@
 //! Golden tests of the pictures of all heads.
 
 use super::{Pixels, drawn, identity, loss, maps, reading, vector};
-use crate::draw::{Picture, PictureFormat, Style, WeightColors, color};
+use crate::draw::{Picture, PictureFormat, Style, WIDTH, WeightColors, color};
 use crate::scores::{HeadScores, ScoreKind, ScoredStep};
 use crate::{formation, head_scores, heads};
 
@@ -10,7 +10,7 @@ fn uniform(time: usize) -> Vec<f32> {
 }
 
 /// An attention weight.
-const INDUCTION: ScoreKind = ScoreKind {
+pub(super) const INDUCTION: ScoreKind = ScoreKind {
     key: "induction",
     name: "induction",
     unit: "weight",
@@ -19,7 +19,7 @@ const INDUCTION: ScoreKind = ScoreKind {
     is_weight: true,
 };
 /// A rise of the loss, which can be negative.
-const ABLATION: ScoreKind = ScoreKind {
+pub(super) const ABLATION: ScoreKind = ScoreKind {
     key: "ablation",
     name: "ablation",
     unit: "nats of loss",
@@ -28,16 +28,16 @@ const ABLATION: ScoreKind = ScoreKind {
     is_weight: false,
 };
 
-const KINDS: [ScoreKind; 2] = [INDUCTION, ABLATION];
+pub(super) const KINDS: [ScoreKind; 2] = [INDUCTION, ABLATION];
 
 /// Returns one score per head, `[layer][head]`.
-fn scores(values: &[&[Option<f64>]], score: ScoreKind) -> Vec<Vec<HeadScores>> {
+pub(super) fn scores(values: &[&[Option<f64>]], score: ScoreKind) -> Vec<Vec<HeadScores>> {
     let head = |value: &Option<f64>| HeadScores::new([(score, *value)]);
     values.iter().map(|layer| layer.iter().map(head).collect()).collect()
 }
 
 fn panel(values: &[&[Option<f64>]], score: ScoreKind) -> Picture {
-    head_scores::picture("golden", "128 validation sequences", &[score], (&scores(values, score), &[]))
+    head_scores::picture("golden", "128 validation sequences", &[score], (&scores(values, score), &[]), WIDTH)
         .unwrap()
 }
 
@@ -60,7 +60,7 @@ fn every_head_grid_fits_its_picture() {
                 "golden",
                 &all,
                 &all.layers(&Default::default(), &[]),
-                WeightColors::Linear
+                (WeightColors::Linear, WIDTH)
             ))
             .count(color::INK)
                 > 100
@@ -73,11 +73,12 @@ fn every_head_grid_fits_its_picture() {
             (0..layers).map(|layer| (0..heads_per_layer).map(|i| head(layer, i)).collect()).collect();
         let chance = vec![HeadScores::new([(INDUCTION, Some(0.25))]); layers];
         let panels =
-            head_scores::picture("golden", "128 validation sequences", &KINDS, (&scores, &chance)).unwrap();
+            head_scores::picture("golden", "128 validation sequences", &KINDS, (&scores, &chance), WIDTH)
+                .unwrap();
         assert_eq!(vector(&panels).matches("chance 0.25").count(), 1);
         assert!(drawn(&panels).count(color::INK) > 100);
         let steps = [1, 100, 200, 300, 500].map(|step| ScoredStep { step, heads: scores.clone() });
-        let formed = formation::picture(&loss(Some(0.5)), (&KINDS, &chance), &steps).unwrap();
+        let formed = formation::picture(&loss(Some(0.5)), (&KINDS, &chance), &steps, WIDTH).unwrap();
         assert_eq!(vector(&formed).matches("chance 0.25").count(), 1);
         assert!(drawn(&formed).count(color::INK) > 100);
     }
@@ -104,7 +105,7 @@ fn vector_file_of_many_heads_is_small() {
         reading(time, (0..12).map(|layer| (0..12).map(|i| noise(12 * layer + i)).collect()).collect());
     all.maps.visible = vec![(0..time).map(|query| 0..query + 1).collect(); 12];
     let layers = all.layers(&Default::default(), &[]);
-    let picture = heads::picture("golden", &all, &layers, WeightColors::Linear);
+    let picture = heads::picture("golden", &all, &layers, (WeightColors::Linear, WIDTH));
     for format in [PictureFormat::Svg, PictureFormat::Pdf] {
         let bytes = picture.encode(&Style { format, ..Style::default() }).unwrap().len();
         assert!((100_000..1_000_000).contains(&bytes), "{format:?}: {bytes} bytes");
@@ -119,8 +120,12 @@ fn thumbnails_share_one_scale() {
     let mut all = vec![vec![uniform(time); 3]; 2];
     all[1][2] = identity(time);
     let all = reading(time, all);
-    let raster =
-        drawn(&heads::picture("golden", &all, &all.layers(&Default::default(), &[]), WeightColors::Linear));
+    let raster = drawn(&heads::picture(
+        "golden",
+        &all,
+        &all.layers(&Default::default(), &[]),
+        (WeightColors::Linear, WIDTH),
+    ));
     // The brightest colour also occurs at the top of the colour bar, to the right of all maps.
     let bright = color::color(1.0);
     let pixel = |x: usize, y: usize| raster.pixel(x, y);
@@ -165,7 +170,8 @@ fn head_formation_is_marked_at_its_step() {
             heads: scores(&[&[value(now, 0), value(now, 1)]], INDUCTION),
         });
         drawn(
-            &formation::picture(&loss(Some(0.5)), (&[INDUCTION], &[]), &scored.collect::<Vec<_>>()).unwrap(),
+            &formation::picture(&loss(Some(0.5)), (&[INDUCTION], &[]), &scored.collect::<Vec<_>>(), WIDTH)
+                .unwrap(),
         )
     };
     // The mark crosses the loss, where nothing else is drawn in the colour of a layer.
@@ -185,10 +191,10 @@ fn head_formation_is_marked_at_its_step() {
 #[test]
 fn unknown_scores_have_no_picture() {
     let nothing = scores(&[&[None, None]], INDUCTION);
-    assert!(head_scores::picture("golden", "", &KINDS, (&nothing, &[])).is_none());
+    assert!(head_scores::picture("golden", "", &KINDS, (&nothing, &[]), WIDTH).is_none());
     let steps = [1, 2].map(|step| ScoredStep { step, heads: nothing.clone() });
-    assert!(formation::picture(&loss(None), (&KINDS, &[]), &steps).is_none());
-    assert!(formation::picture(&loss(None), (&KINDS, &[]), &[]).is_none());
+    assert!(formation::picture(&loss(None), (&KINDS, &[]), &steps, WIDTH).is_none());
+    assert!(formation::picture(&loss(None), (&KINDS, &[]), &[], WIDTH).is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Golden tests of the picture of the loss.
 
 use super::{Pixels, drawn, vector};
-use crate::draw::color;
+use crate::draw::{WIDTH, color};
 use crate::loss::LossCurve;
 use crate::series::Point;
 
@@ -20,7 +20,7 @@ pub(super) fn loss(floor: Option<f64>) -> LossCurve {
 
 #[test]
 fn floor_is_a_dashed_line_below_the_losses() {
-    let raster = drawn(&loss(Some(0.5)).picture());
+    let raster = drawn(&loss(Some(0.5)).picture(WIDTH));
     let [left, _, right, floor] = raster.bounds(color::GREEN).unwrap();
     assert!(right - left > 680, "from {left} to {right}");
     let row: Vec<bool> = (left..right).map(|x| raster.pixel(x, floor) == color::GREEN).collect();
@@ -28,7 +28,7 @@ fn floor_is_a_dashed_line_below_the_losses() {
     assert!(dashes > 50, "{dashes} dashes");
     let [_, _, _, validation] = raster.bounds(color::VERMILION).unwrap();
     assert!(validation < floor, "validation loss at row {validation}, floor at row {floor}");
-    assert_eq!(drawn(&loss(None).picture()).count(color::GREEN), 0);
+    assert_eq!(drawn(&loss(None).picture(WIDTH)).count(color::GREEN), 0);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn constant_learning_rate_stays_clear_of_floor() {
 fn initial_spikes_do_not_flatten_the_curve() {
     // Returns the height of the curve in pixels, without its start.
     let height = |curve: &LossCurve| {
-        let raster = drawn(&curve.picture());
+        let raster = drawn(&curve.picture(WIDTH));
         let rows: Vec<usize> =
             (110..430).filter(|&y| (120..400).any(|x| raster.pixel(x, y) == color::BLUE)).collect();
         rows[rows.len() - 1] - rows[0]
@@ -66,13 +66,13 @@ fn initial_spikes_do_not_flatten_the_curve() {
 #[test]
 fn runs_without_losses_have_a_picture() {
     let empty = LossCurve::default();
-    assert!(drawn(&empty.picture()).count(color::MUTED) > 100);
+    assert!(drawn(&empty.picture(WIDTH)).count(color::MUTED) > 100);
     let one = LossCurve { training: vec![Point { step: 1, value: 2.0 }], ..empty.clone() };
-    assert!(drawn(&one.picture()).count(color::BLUE) > 0);
+    assert!(drawn(&one.picture(WIDTH)).count(color::BLUE) > 0);
     let lost = LossCurve { training: vec![Point { step: 1, value: f64::NAN }], ..empty.clone() };
-    drawn(&lost.picture());
+    drawn(&lost.picture(WIDTH));
     // The run diverged before the first logged step.
-    let diverged = LossCurve { diverged: Some(3), ..empty }.picture();
+    let diverged = LossCurve { diverged: Some(3), ..empty }.picture(WIDTH);
     assert!(drawn(&diverged).count(color::MUTED) > 100);
     let svg = vector(&diverged);
     assert!(svg.matches("diverged at step 3").count() == 2 && svg.contains("no step was logged"), "{svg}");
@@ -93,7 +93,7 @@ fn diverged_runs_show_the_curve_before_divergence() {
     };
     assert!(curve.losses().end < 8.0, "{:?}", curve.losses());
     assert_eq!(curve.steps().end, 1_107.0);
-    let picture = curve.picture();
+    let picture = curve.picture(WIDTH);
     let svg = vector(&picture);
     for text in ["diverged at step 1,107", "the weights of step 500 were kept", "are clipped"] {
         assert!(svg.contains(text), "{text}");
@@ -112,10 +112,10 @@ fn immediately_diverged_runs_show_their_start() {
         ..LossCurve::default()
     };
     assert!(curve.losses().end < 5.0, "{:?}", curve.losses());
-    let svg = vector(&curve.picture());
+    let svg = vector(&curve.picture(WIDTH));
     assert!(svg.contains("validation loss 7.2e8 nats per token; 7.2e8 above the floor"), "{svg}");
     assert!(!svg.contains("\nvalidation\n"), "no validation curve is drawn: {svg}");
-    drawn(&curve.picture());
+    drawn(&curve.picture(WIDTH));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn nothing_is_drawn_outside_the_axes() {
     let mut curve = loss(Some(0.5));
     curve.training[300].value = 0.1;
     curve.learning_rate.clear();
-    let raster = drawn(&curve.picture());
+    let raster = drawn(&curve.picture(WIDTH));
     let [.., bottom] = raster.bounds(color::pale(color::BLUE)).unwrap();
     assert!(curve.losses().start < 0.1 && bottom < 428, "{bottom}");
 }

@@ -4,7 +4,7 @@ use image::RgbImage;
 use plotters::style::RGBColor;
 
 use super::{Pixels, drawn, likely, reading, target, vector};
-use crate::draw::{Outcome, Picture, color, tint};
+use crate::draw::{Outcome, Picture, WIDTH, color, tint};
 use crate::prediction;
 use crate::reading::{Target, TargetRole, TokenProbability};
 
@@ -13,7 +13,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Targe
     let target = |(i, text): (usize, &&str)| Some(Target { role: role(i), ..target(text, true) });
     reading.targets = truth.iter().enumerate().map(target).collect();
     reading.most_likely = predicted.iter().map(|text| vec![likely(text)]).collect();
-    prediction::picture("golden", &reading).unwrap()
+    prediction::picture("golden", &reading, WIDTH).unwrap()
 }
 
 /// Returns the roles of targets; only the targets before `first` are undetermined.
@@ -70,7 +70,9 @@ fn different_tokens_with_equal_text_are_wrong() {
     let mut reading = reading(2, Vec::new());
     reading.targets = [target("a", true), target("b", true)].map(Some).to_vec();
     reading.most_likely = vec![vec![TokenProbability { id: 7, ..likely("a") }], vec![likely("b")]];
-    assert!(vector(&prediction::picture("golden", &reading).unwrap()).contains("1 of 2 tokens correct"));
+    assert!(
+        vector(&prediction::picture("golden", &reading, WIDTH).unwrap()).contains("1 of 2 tokens correct")
+    );
 }
 
 #[test]

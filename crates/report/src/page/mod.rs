@@ -158,15 +158,17 @@ impl Page {
         Self { run, readings, sample, heads, ..Self::default() }
     }
 
-    /// Draws the attention and the predictions of the sequence shown first, and the scores of heads.
-    pub fn pictures(&self) -> Vec<Picture> {
+    /// Draws the attention and the predictions of the sequence shown first, and the scores of heads, in pictures of this
+    /// width.
+    pub fn pictures(&self, width: f64) -> Vec<Picture> {
         let (run, reading, all) = (&self.run, &self.readings[self.sample], &self.heads);
         let layers = reading.layers(&all.shown, &all.notes);
-        let curves = attention_over_time::picture(run, reading, &layers);
-        let map = attention::picture(run, reading, &layers, all.colors);
-        let maps = [map, curves, heads::picture(run, reading, &layers, all.colors)];
-        let scores = head_scores::picture(run, &all.measured_on, &all.kinds, (&all.scores, &all.chance));
-        let optional = [prediction::picture(run, reading), scores];
+        let curves = attention_over_time::picture(run, reading, &layers, width);
+        let map = attention::picture(run, reading, &layers, (all.colors, width));
+        let maps = [map, curves, heads::picture(run, reading, &layers, (all.colors, width))];
+        let scores =
+            head_scores::picture(run, &all.measured_on, &all.kinds, (&all.scores, &all.chance), width);
+        let optional = [prediction::picture(run, reading, width), scores];
         maps.into_iter().chain(optional.into_iter().flatten()).collect()
     }
 

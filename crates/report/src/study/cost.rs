@@ -5,9 +5,9 @@ use crate::draw::{Axis, Interval, LineChart, Mark, Picture, Scale, Series, color
 
 /// Draws the accuracy by the number of training operations, with the Pareto front: the highest accuracy up to each
 /// cost.
-pub fn picture(study: &Study) -> Picture {
+pub fn picture(study: &Study, width: f64) -> Picture {
     let title = format!("{}: accuracy by cost", study.name);
-    let mut picture = Picture::new("cost", 400.0, &title, &describe_best(study));
+    let mut picture = Picture::new("cost", (width, 400.0), &title, &describe_best(study));
     let range = Interval::of(study.trials.iter().filter_map(|trial| trial.accuracy));
     let range = range.unwrap_or(Interval::new(1.0, 1.0)).padded(0.06, 0.06);
     let ticks = range.ticks(6).into_iter().filter(|tick| (0.0..=1.0).contains(tick)).collect::<Vec<_>>();

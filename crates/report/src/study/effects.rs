@@ -8,12 +8,12 @@ use super::{
 };
 use crate::draw::color::VERMILION;
 use crate::draw::{
-    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, WIDTH,
-    labels,
+    Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, labels,
 };
 
-/// The number of charts in a row.
-const CHARTS_PER_ROW: usize = 3;
+/// The maximum number of charts in a row, and their minimum width if there are several.
+const MAX_CHARTS_PER_ROW: usize = 3;
+const MIN_CHART_WIDTH: f64 = 190.0;
 const CHART_HEIGHT: f64 = 190.0;
 /// The height of the labels and the key's name below a chart.
 const LABELS_HEIGHT: f64 = 56.0;
@@ -25,16 +25,17 @@ const MIN_LOGARITHMIC_RATIO: f64 = 8.0;
 
 /// Draws a small chart per searched key: the loss by the key's value, with one mark per trial and a line through the
 /// lowest loss at each value.
-pub fn picture(study: &Study) -> Picture {
-    let rows = study.keys.len().div_ceil(CHARTS_PER_ROW).max(1);
+pub fn picture(study: &Study, picture_width: f64) -> Picture {
+    let room = picture_width - 2.0 * MARGIN - AXIS_WIDTH;
+    let columns = MAX_CHARTS_PER_ROW.min((room / MIN_CHART_WIDTH) as usize).min(study.keys.len()).max(1);
+    let rows = study.keys.len().div_ceil(columns).max(1);
     let height = HEADING + LEGEND_HEIGHT + rows as f64 * (CHART_HEIGHT + LABELS_HEIGHT) + 4.0;
     let title = format!("{}: loss by searched key", study.name);
-    let mut picture = Picture::new("effects", height, &title, &describe_best(study));
-    let columns = CHARTS_PER_ROW.min(study.keys.len().max(1));
-    let width = (WIDTH - 2.0 * MARGIN - AXIS_WIDTH - GAP * (columns - 1) as f64) / columns as f64;
+    let mut picture = Picture::new("effects", (picture_width, height), &title, &describe_best(study));
+    let width = (room - GAP * (columns - 1) as f64) / columns as f64;
     let mut named = Vec::new();
     for (index, key) in study.keys.iter().enumerate() {
-        let (row, column) = (index / CHARTS_PER_ROW, index % CHARTS_PER_ROW);
+        let (row, column) = (index / columns, index % columns);
         let left = MARGIN + AXIS_WIDTH + column as f64 * (width + GAP);
         let top = HEADING + LEGEND_HEIGHT + row as f64 * (CHART_HEIGHT + LABELS_HEIGHT);
         let area = Rect { left, top, width, height: CHART_HEIGHT };
@@ -61,7 +62,7 @@ pub fn picture(study: &Study) -> Picture {
 
 /// Draws the loss by learning rate. A wide minimum means that the choice of the rate is uncritical. Returns `None` if
 /// only one rate was tried.
-pub fn learning_rate(study: &Study) -> Option<Picture> {
+pub fn learning_rate(study: &Study, width: f64) -> Option<Picture> {
     let key = study.learning_rate.as_ref()?;
     let rate = |trial: &Trial| trial.setting.get(key).and_then(|rate| rate.number);
     let rate = |trial: &Trial| rate(trial).filter(|&rate| rate > 0.0);
@@ -70,7 +71,7 @@ pub fn learning_rate(study: &Study) -> Option<Picture> {
         return None;
     }
     let title = format!("{}: loss by learning rate", study.name);
-    let mut picture = Picture::new("learning_rate", 400.0, &title, &describe_best(study));
+    let mut picture = Picture::new("learning_rate", (width, 400.0), &title, &describe_best(study));
     let x = Axis::new("learning rate", log_range(rates.into_iter()), Scale::Logarithmic);
     let mut chart = LineChart::filling(&picture, x, final_loss_axis(study));
     chart.series =

@@ -114,10 +114,11 @@ impl TrialEnd {
 }
 
 /// Draws the losses of the trials by tokens and by searched key, the accuracy by cost, and the losses by learning rate
-/// if several rates were tried.
-pub fn pictures(study: &Study) -> Vec<Picture> {
-    let mut pictures = vec![trials::picture(study), effects::picture(study), cost::picture(study)];
-    pictures.extend(effects::learning_rate(study));
+/// if several rates were tried, in pictures of this width.
+pub fn pictures(study: &Study, width: f64) -> Vec<Picture> {
+    let mut pictures =
+        vec![trials::picture(study, width), effects::picture(study, width), cost::picture(study, width)];
+    pictures.extend(effects::learning_rate(study, width));
     pictures
 }
 
@@ -242,4 +243,4 @@ fn log_range(values: impl Iterator<Item = f64>) -> Interval {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

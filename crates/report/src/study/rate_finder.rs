@@ -18,8 +18,13 @@ pub struct RatePoint {
 }
 
 /// Draws the sweep over learning rates of the config called `name`, by increasing rate. `marks` are the rate of the
-/// lowest loss and the suggested rate. Returns `None` if nothing was swept.
-pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdict: &str) -> Option<Picture> {
+/// lowest loss and the suggested rate. The picture has this width. Returns `None` if nothing was swept.
+pub fn picture(
+    name: &str,
+    points: &[RatePoint],
+    marks: Option<[f64; 2]>,
+    (verdict, width): (&str, f64),
+) -> Option<Picture> {
     let losses = || points.iter().flat_map(|point| [point.loss, point.smoothed]);
     let low = losses().fold(f64::INFINITY, f64::min);
     // Exploding losses at high rates are clipped, since they would flatten the rest of the curve.
@@ -27,7 +32,7 @@ pub fn picture(name: &str, points: &[RatePoint], marks: Option<[f64; 2]>, verdic
     let high = losses().fold(low, f64::max).min(low + 1.35 * (first - low).max(0.05 * low.abs()));
     let range = Interval::new(low, high).padded(0.06, 0.06);
     let title = format!("{name}: learning rate sweep");
-    let mut picture = Picture::new("rate_finder", 400.0, &title, verdict);
+    let mut picture = Picture::new("rate_finder", (width, 400.0), &title, verdict);
     let rates = log_range(points.iter().map(|point| point.rate));
     let x = Axis::new("learning rate", rates, Scale::Logarithmic);
     let y = Axis::new("training loss (nats per token)", range, Scale::Linear);

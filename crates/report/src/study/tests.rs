@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::draw::color::{BACKGROUND, mix};
-use crate::draw::raster;
+use crate::draw::{WIDTH, raster};
 
 pub(crate) fn study(floor: Option<f64>) -> Study {
     let text = |text: &str| SettingValue { text: text.to_string(), number: None };
@@ -71,18 +71,20 @@ fn best_and_pruned_trials_have_their_own_colours() {
         let study = study(floor);
         let counts = |color| {
             [
-                pixels(&trials::picture(&study), color),
-                pixels(&effects::picture(&study), color),
-                pixels(&effects::learning_rate(&study).unwrap(), color),
-                pixels(&cost::picture(&study), color),
+                pixels(&trials::picture(&study, WIDTH), color),
+                pixels(&effects::picture(&study, WIDTH), color),
+                pixels(&effects::learning_rate(&study, WIDTH).unwrap(), color),
+                pixels(&cost::picture(&study, WIDTH), color),
             ]
         };
         assert!(counts(VERMILION).into_iter().all(|count| count > 40), "{:?}", counts(VERMILION));
         assert!(counts(pale(BLUE)).into_iter().all(|count| count > 5), "{:?}", counts(pale(BLUE)));
         let mut without = study.clone();
         without.trials.truncate(2);
-        let (few, many) =
-            (pixels(&trials::picture(&without), pale(BLUE)), pixels(&trials::picture(&study), pale(BLUE)));
+        let (few, many) = (
+            pixels(&trials::picture(&without, WIDTH), pale(BLUE)),
+            pixels(&trials::picture(&study, WIDTH), pale(BLUE)),
+        );
         // Antialiased edges of other colours contain a few pixels of this colour.
         assert!(8 * few < many, "without pruned trials: {few} of {many}");
     }
@@ -100,7 +102,7 @@ fn trials_above_the_frame_follow_its_edge() {
         let drawn = |curve: &[(f64, f64)]| {
             let mut study = study.clone();
             study.trials[1].curve = curve.to_vec();
-            pixels(&trials::picture(&study), pale(BLUE))
+            pixels(&trials::picture(&study, WIDTH), pale(BLUE))
         };
         let none = drawn(&[]);
         let (one, several) = (drawn(&[(350.0, 9.0)]), drawn(&[(100.0, 9.0), (600.0, 8.0)]));
@@ -112,7 +114,7 @@ fn trials_above_the_frame_follow_its_edge() {
 fn failed_trials_without_validation_have_a_cross() {
     let mut study = study(Some(0.5));
     let grey = format!("stroke=\"#{:02X}{:02X}{:02X}\"", MUTED.0, MUTED.1, MUTED.2);
-    let strokes = |study: &Study| vector(&trials::picture(study)).matches(&grey).count();
+    let strokes = |study: &Study| vector(&trials::picture(study, WIDTH)).matches(&grey).count();
     let drawn = strokes(&study);
     study.trials[3].curve.clear();
     assert_eq!(strokes(&study), drawn, "the number of crosses is the same");
@@ -132,12 +134,12 @@ fn best_trials_are_highlighted_and_curves_are_limited() {
     };
     study.trials.truncate(1);
     study.trials.extend(copies(38));
-    assert!(pixels(&trials::picture(&study), grey) < 20, "only edges of other colours");
+    assert!(pixels(&trials::picture(&study, WIDTH), grey) < 20, "only edges of other colours");
     study.trials.push(worse.clone());
-    assert!(pixels(&trials::picture(&study), grey) > 500);
-    let highlighted = pixels(&trials::picture(&study), finished);
+    assert!(pixels(&trials::picture(&study, WIDTH), grey) > 500);
+    let highlighted = pixels(&trials::picture(&study, WIDTH), finished);
     study.trials.extend(copies(5_000));
-    let picture = trials::picture(&study);
+    let picture = trials::picture(&study, WIDTH);
     assert!(pixels(&picture, VERMILION) > 500 && pixels(&picture, finished) > highlighted / 2);
     let svg = vector(&picture);
     assert!(svg.contains("of 5,040 trials") && svg.contains("only the best 400 trials are drawn"));
@@ -154,18 +156,18 @@ fn shifted(trial: &Trial, by: f64) -> Vec<(f64, f64)> {
 #[test]
 fn titles_name_the_first_of_several_seeds() {
     let mut study = study(None);
-    let names_seed = |study: &Study| vector(&trials::picture(study)).contains("(first seed)");
+    let names_seed = |study: &Study| vector(&trials::picture(study, WIDTH)).contains("(first seed)");
     assert!(!names_seed(&study));
     study.seeds = 3;
     assert!(names_seed(&study));
     study.trials.truncate(1);
-    assert!(vector(&trials::picture(&study)).contains("validation loss of 1 trial (first seed)"));
+    assert!(vector(&trials::picture(&study, WIDTH)).contains("validation loss of 1 trial (first seed)"));
 }
 
 #[test]
 fn svg_pictures_contain_their_labels() {
     let mut study = study(Some(0.5));
-    let svg = vector(&effects::picture(&study));
+    let svg = vector(&effects::picture(&study, WIDTH));
     for text in [
         "golden: loss by searched key",
         "trial 002",
@@ -176,16 +178,17 @@ fn svg_pictures_contain_their_labels() {
     ] {
         assert!(svg.contains(text), "{text}");
     }
-    let svg = vector(&effects::learning_rate(&study).unwrap());
+    let svg = vector(&effects::learning_rate(&study, WIDTH).unwrap());
     assert!(svg.contains("0.1000 above the floor") && svg.contains("1e-4"), "{svg}");
     let has_front =
-        |study: &Study| vector(&cost::picture(study)).contains("highest accuracy up to this cost");
+        |study: &Study| vector(&cost::picture(study, WIDTH)).contains("highest accuracy up to this cost");
     assert!(has_front(&study));
     study.trials.truncate(1);
     assert!(!has_front(&study), "one trial makes no line");
     let point = |step| RatePoint { rate: 1e-6 * 1.3f64.powi(step), loss: 3.0, smoothed: 2.9 };
     let points: Vec<RatePoint> = (0..50).map(point).collect();
-    let svg = vector(&rate_finder("golden", &points, Some([1e-3, 1e-4]), "the loss is lowest").unwrap());
+    let svg =
+        vector(&rate_finder("golden", &points, Some([1e-3, 1e-4]), ("the loss is lowest", WIDTH)).unwrap());
     assert!(svg.contains("suggested") && svg.contains("1.0e-4") && svg.contains("the loss is lowest"));
 }
 
@@ -194,7 +197,7 @@ fn unfinished_trials_are_not_called_pruned() {
     let mut study = study(None);
     study.trials[2].ended = TrialEnd::Unfinished;
     study.trials[3].ended = TrialEnd::Failed;
-    for svg in [vector(&trials::picture(&study)), vector(&effects::picture(&study))] {
+    for svg in [vector(&trials::picture(&study, WIDTH)), vector(&effects::picture(&study, WIDTH))] {
         assert!(svg.contains("unfinished") && svg.contains("failed"), "{svg}");
         assert!(!svg.contains("pruned") && !svg.contains("diverged"), "{svg}");
     }
@@ -204,7 +207,7 @@ fn unfinished_trials_are_not_called_pruned() {
 fn single_rate_studies_have_no_rate_picture() {
     let mut study = study(None);
     study.trials.truncate(1);
-    assert!(effects::learning_rate(&study).is_none());
+    assert!(effects::learning_rate(&study, WIDTH).is_none());
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn highlighted(study: &Study) -> usize {
 }
 
 /// Draws the validation loss of the trials by the number of tokens trained on.
-pub fn picture(study: &Study) -> Picture {
+pub fn picture(study: &Study, width: f64) -> Picture {
     let trials = &study.trials[..study.trials.len().min(MAX_CURVES)];
     let seed = if study.seeds > 1 { " (first seed)" } else { "" };
     let count = counted(study.trials.len(), "trial");
@@ -26,7 +26,7 @@ pub fn picture(study: &Study) -> Picture {
     if trials.len() < study.trials.len() {
         note += &format!("; only the best {} trials are drawn", trials.len());
     }
-    let mut picture = Picture::new("trials", 480.0, &title, &note);
+    let mut picture = Picture::new("trials", (width, 480.0), &title, &note);
     let points = || trials.iter().flat_map(|trial| &trial.curve);
     let last = points().map(|&(tokens, _)| tokens).fold(1.0, f64::max);
     let x = Axis::new("tokens trained on", Interval { start: 0.0, end: last }, Scale::Integer);
@@ -36,7 +36,7 @@ pub fn picture(study: &Study) -> Picture {
     let finished = if highlighted < trials.len() { "next best" } else { "finished" };
     // The best trial is drawn last, on top of all others.
     for (rank, trial) in trials.iter().enumerate().rev() {
-        let (color, width, name) = match trial.ended {
+        let (color, line, name) = match trial.ended {
             _ if rank == 0 => (VERMILION, 3.0, "best"),
             _ if rank >= highlighted => (mix(MUTED, BACKGROUND, 0.6), 0.75, "others"),
             TrialEnd::Completed | TrialEnd::EarlyStopped => (mix(BLUE, pale(BLUE), 0.25), 1.5, finished),
@@ -57,7 +57,7 @@ pub fn picture(study: &Study) -> Picture {
             let (color, mark, name) = style(trial, false);
             chart.series.push(Series::new(name, color, mark, [end]));
         }
-        chart.series.push(Series::new(name, color, Mark::Line(width), curve));
+        chart.series.push(Series::new(name, color, Mark::Line(line), curve));
     }
     chart.draw(&mut picture);
     trials_legend(&mut picture, chart.area.left, &chart.series, &[]);
