@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use crate::draw::color::GRID;
+use crate::draw::color::{GRID, INK, contrast};
 use crate::draw::{
     Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, WIDTH, draw_color_bar, stride_of,
 };
@@ -13,6 +13,9 @@ const MAX_ROW_NAMES_WIDTH: f64 = 320.0;
 const BAR_WIDTH: f64 = 80.0;
 const MAX_ROW_HEIGHT: f64 = 20.0;
 const MAX_HEIGHT: f64 = 900.0;
+/// The length of the strokes of a sign, as a share of the shorter side of its cell, and the maximum length.
+const SIGN_SHARE: f64 = 0.5;
+const MAX_SIGN: f64 = 6.0;
 
 /// A matrix with named rows of values over the tokens of a sequence.
 #[derive(Debug, Clone)]
@@ -25,10 +28,13 @@ pub struct TokenMatrix<'a> {
     pub role: &'a str,
     /// The colour at a fraction of the scale.
     pub color: fn(f64) -> RGBColor,
+    /// The positions whose columns are framed.
+    pub framed: &'a [usize],
 }
 
 impl TokenMatrix<'_> {
-    /// Draws the matrix in colours that span `range`, with values in `unit`.
+    /// Draws the matrix in colours that span `range`, with values in `unit`. Cells with values beyond the range have the colour
+    /// of its end, and a sign: + above it, − below it.
     pub fn picture(
         self,
         name: &'static str,
@@ -36,7 +42,7 @@ impl TokenMatrix<'_> {
         note: &str,
         (unit, range): (&str, Interval),
     ) -> Picture {
-        let Self { rows, tokens, role, color } = self;
+        let Self { rows, tokens, role, color, framed } = self;
         let style = Text::new(10.0).right();
         let widest = rows.iter().map(|(name, _)| style.width(name)).fold(0.0, f64::max) + 9.0;
         let names_width = widest.clamp(ROW_NAMES_WIDTH, MAX_ROW_NAMES_WIDTH);
@@ -54,14 +60,63 @@ impl TokenMatrix<'_> {
             picture.text(&style.fit(name, names_width - 8.0), origin, &style);
         }
         let values: Vec<Vec<f64>> = rows.iter().map(|(_, row)| row[..tokens.len()].to_vec()).collect();
+        let signs = signs(&values, area, range);
         picture.cells(area, [tokens.len(), values.len()], move |across, down| {
             let row = &values[((down * values.len() as f64) as usize).min(values.len() - 1)];
             let value = row[((across * row.len() as f64) as usize).min(row.len() - 1)];
             color((value - range.start) / range.length())
         });
+        for (stroke, is_above) in signs {
+            picture.line(&stroke, contrast(color(f64::from(u8::from(is_above)))), 1.0);
+        }
         picture.frame(area, GRID, 1.0);
+        let column = area.width / tokens.len() as f64;
+        for run in framed.chunk_by(|one, next| one + 1 == *next) {
+            let (left, width) = (area.left + run[0] as f64 * column, run.len() as f64 * column);
+            picture.frame(Rect { left, width, ..area }, INK, 1.0);
+        }
         axis.draw(&mut picture, area, role);
         draw_color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
         picture
+    }
+}
+
+/// A stroke of a sign, and true if the sign is a plus.
+type SignStroke = ([(f64, f64); 2], bool);
+
+/// Returns the strokes of the signs of all values beyond the range.
+fn signs(values: &[Vec<f64>], area: Rect, range: Interval) -> Vec<SignStroke> {
+    // The ends of a scale are rounded.
+    let (range, mut strokes) = (range.padded(1e-3, 1e-3), Vec::new());
+    for (row, of_row) in values.iter().enumerate() {
+        let (width, height) = (area.width / of_row.len() as f64, area.height / values.len() as f64);
+        let half = (SIGN_SHARE * width.min(height)).min(MAX_SIGN) / 2.0;
+        for (at, value) in of_row.iter().enumerate() {
+            let (x, y) = (area.left + (at as f64 + 0.5) * width, area.top + (row as f64 + 0.5) * height);
+            let is_above = *value > range.end;
+            if is_above || *value < range.start {
+                strokes.push(([(x - half, y), (x + half, y)], is_above));
+            }
+            if is_above {
+                strokes.push(([(x, y - half), (x, y + half)], is_above));
+            }
+        }
+    }
+    strokes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_beyond_the_range_have_signs() {
+        let (area, range) =
+            (Rect { left: 10.0, top: 20.0, width: 30.0, height: 14.0 }, Interval { start: -2.0, end: 2.0 });
+        let strokes = signs(&[vec![1.0, 2.0, 3.0], vec![-2.0, -5.0, 0.0]], area, range);
+        let centre = |[from, to]: [(f64, f64); 2]| ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0);
+        assert_eq!((centre(strokes[0].0), strokes[0].1), ((35.0, 23.5), true));
+        assert_eq!(centre(strokes[1].0), (35.0, 23.5));
+        assert_eq!((centre(strokes[2].0), strokes[2].1, strokes.len()), ((25.0, 30.5), false, 3));
     }
 }
