@@ -101,6 +101,12 @@ const DEFAULT_NEURONS: usize = 8;
 pub fn run(args: Args) -> Result<ExitCode> {
     let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    if args.question.only_aligns() {
+        let tokens = input_args(&args).read(&vocabulary, &config)?.tokens;
+        let lines = args.question.aligned(&tokens, &vocabulary)?;
+        lines.iter().flatten().for_each(|line| say(line));
+        return Ok(ExitCode::SUCCESS);
+    }
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let has_text = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
     let is_given = has_text || args.pattern.is_some() || args.question.has_prompts();
@@ -174,6 +180,10 @@ pub struct Search<'a> {
     pub watch: Option<&'a dyn Watch>,
 }
 
+fn input_args(args: &Args) -> InputArgs {
+    InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone())
+}
+
 /// Returns the user's own input, and the question about it as a sentence.
 fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subject, Option<String>)> {
     if config.model.architecture == Architecture::EncoderDecoder {
@@ -183,7 +193,7 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
     if let Some(pattern) = args.pattern {
         return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
-    let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
+    let input = input_args(args);
     let encoded = input.read(vocabulary, config)?;
     let documents = config.data.text_documents();
     if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary, documents)? {
