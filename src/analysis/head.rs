@@ -48,16 +48,7 @@ impl HeadTallies {
     pub fn chance(samples: &[Sample], window: Option<usize>) -> HeadScores {
         let mut tallies = Self::default();
         for sample in samples {
-            let (time, documents) = (sample.inputs.len(), sample.documents());
-            let mut weights = vec![0.0; time * time];
-            for (first, tokens) in &documents {
-                for query in 0..tokens.len() {
-                    let row = (first + query) * time + first;
-                    let keys = window.unwrap_or(usize::MAX).min(query + 1);
-                    weights[row + query + 1 - keys..=row + query].fill(1.0 / keys as f32);
-                }
-            }
-            tallies.add(&[vec![weights]], documents);
+            tallies.add(&[vec![uniform_weights(sample, window)]], sample.documents());
         }
         tallies.scores().concat().first().copied().unwrap_or_default()
     }
@@ -67,6 +58,55 @@ impl HeadTallies {
         let scores = |tally: &ScoreTally| HeadScores::new(|score| tally[score as usize].value());
         self.0.iter().map(|heads| heads.iter().map(scores).collect()).collect()
     }
+}
+
+/// Returns the weights `[query, key]` of a head that attends to all visible keys of a sample equally: with a `window`, to the
+/// last ones up to the query.
+pub(super) fn uniform_weights(sample: &Sample, window: Option<usize>) -> Vec<f32> {
+    let time = sample.inputs.len();
+    let mut weights = vec![0.0; time * time];
+    for (first, tokens) in sample.documents() {
+        for query in 0..tokens.len() {
+            let row = (first + query) * time + first;
+            let keys = window.unwrap_or(usize::MAX).min(query + 1);
+            weights[row + query + 1 - keys..=row + query].fill(1.0 / keys as f32);
+        }
+    }
+    weights
+}
+
+/// Returns the values of a weight score at the queries that it applies to, each with the position of the query. `weights`
+/// are those of a head over one sequence with these documents, `[query, key]`, and may be padded.
+pub(super) fn values_by_query(
+    score: Score,
+    weights: &[f32],
+    documents: &[(usize, &[u32])],
+) -> Vec<(usize, f64)> {
+    let time = weights.len().isqrt().max(1);
+    let of_document = |&(first, tokens): &(usize, &[u32])| {
+        let rows = weights.chunks(time).skip(first).take(tokens.len()).enumerate();
+        let value = |(query, row): (usize, &[f32])| {
+            let scores = query_weights(&row[first..], tokens, query);
+            let (_, value) = scores.into_iter().find(|(it, _)| *it == score)?;
+            Some((first + query, value?))
+        };
+        rows.filter_map(value).collect::<Vec<_>>()
+    };
+    documents.iter().flat_map(of_document).collect()
+}
+
+/// Returns the weight scores of one query of a document; `None` for a score that does not apply to it.
+fn query_weights(row: &[f32], tokens: &[u32], query: usize) -> [(Score, Option<f64>); 5] {
+    let weight = |key: usize| f64::from(row[key]);
+    let earlier = (0..query).filter(|&key| tokens[key] == tokens[query]);
+    let has_earlier = earlier.clone().next().is_some();
+    [
+        (Score::Itself, Some(weight(query))),
+        (Score::Previous, query.checked_sub(1).map(weight)),
+        (Score::First, (query > 0).then(|| weight(0))),
+        (Score::Induction, has_earlier.then(|| earlier.clone().map(|key| weight(key + 1)).sum())),
+        (Score::Duplicate, has_earlier.then(|| earlier.map(weight).sum())),
+    ]
 }
 
 /// Adds the weights of all heads of a layer, `[sequence, head, query, key]`.
@@ -97,16 +137,8 @@ fn add(tally: &mut ScoreTally, weights: &[f32], first: usize, tokens: &[u32]) {
         let total: f64 = visible.clone().map(weight).sum();
         let distances: f64 = visible.map(|key| weight(key) * (query - key) as f64).sum();
         add(Score::Distance, distances / total.max(f64::MIN_POSITIVE));
-        add(Score::Itself, weight(query));
-        if query == 0 {
-            continue;
-        }
-        add(Score::Previous, weight(query - 1));
-        add(Score::First, weight(0));
-        let earlier = (0..query).filter(|&key| tokens[key] == tokens[query]);
-        if earlier.clone().next().is_some() {
-            add(Score::Induction, earlier.clone().map(|key| weight(key + 1)).sum());
-            add(Score::Duplicate, earlier.map(weight).sum());
+        for (score, value) in query_weights(row, tokens, query) {
+            value.into_iter().for_each(|value| add(score, value));
         }
     }
 }
@@ -175,6 +207,29 @@ mod tests {
         assert_close(windowed[Score::Duplicate], 0.0);
         assert_close(windowed[Score::Itself], (1.0 + 1.0 / 2.0 + 1.0 / 2.0) / 3.0);
         assert_close(windowed[Score::Entropy], 2.0 * 2f64.ln() / 3.0);
+    }
+
+    #[test]
+    fn values_of_queries_average_to_the_score() {
+        let (tokens, time) = ([5, 7, 5, 7, 5], 6);
+        // A padded map of the documents `5 7 5` and `7 5`.
+        let weights: Vec<f32> = (0..time * time).map(|at| (at as f32).sin().abs()).collect();
+        let documents = [(0, &tokens[..3]), (3, &tokens[3..])];
+        let mut tallies = HeadTallies::default();
+        tallies.add(&[vec![weights.clone()]], documents.to_vec());
+        let found = tallies.scores()[0][0];
+        for (score, positions) in [
+            (Score::Itself, &[0, 1, 2, 3, 4][..]),
+            (Score::Previous, &[1, 2, 4]),
+            (Score::First, &[1, 2, 4]),
+            (Score::Induction, &[2]),
+            (Score::Duplicate, &[2]),
+        ] {
+            let values = values_by_query(score, &weights, &documents);
+            assert!(values.iter().map(|(position, _)| position).eq(positions), "{values:?}");
+            let mean = values.iter().map(|(_, value)| value).sum::<f64>() / positions.len() as f64;
+            assert_close(found[score], mean);
+        }
     }
 
     #[test]

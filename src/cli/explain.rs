@@ -1,6 +1,7 @@
 //! `explain`: the circuit of a run's model.
 
 mod neurons;
+mod pattern;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use causal_attention_report::Style;
 
+use self::pattern::{Pattern, pattern, repeated};
 use self::watch::ExplanationWatch;
 use super::input::{self, InputArgs, OpenedRun, RunArgs};
 use super::question::{QuestionArgs, with_prediction};
@@ -18,7 +20,7 @@ use crate::analysis::Sample;
 use crate::analysis::circuit::{
     ContextSource, Explanation, ExplanationContext, ExplanationStage, NeuronSearch, Question, QuestionPrompt,
     Unwatched, Watch, affordable_samples, check_memory, context_samples, explain, explainable,
-    repeated_sequences, tuned_lens_skip_reason, unigram,
+    tuned_lens_skip_reason, unigram,
 };
 use crate::backend::{self, Device, Job};
 use crate::config::Config;
@@ -77,8 +79,8 @@ pub struct ExplainOptions {
     /// thousand passes for 10 components, and 65,536 for 16, the most that are allowed.
     #[arg(long)]
     certify: bool,
-    /// The number of feed-forward neurons to report, with the tokens at which they are most active; 0 for none. Gradients
-    /// select twice as many, which are ablated, and those with the largest effects are reported.
+    /// The number of feed-forward neurons to report, with the tokens at which they are most active; 0 for none. Neurons are
+    /// ablated in the order of their estimates, until further ablations find none with a larger effect.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_NEURONS)]
     neurons: usize,
     /// Ends the search after about this time, and reports what is known: stages that ended early are named.
@@ -95,32 +97,16 @@ impl Default for ExplainOptions {
 /// The number of neurons that are reported by default.
 const DEFAULT_NEURONS: usize = 8;
 
-/// A standard probe: random tokens, repeated once.
-#[derive(Debug, Clone, Copy)]
-struct Pattern {
-    /// The number of tokens in each copy.
-    length: Option<usize>,
-}
-
-/// The number of tokens in each copy by default, if the context and the vocabulary hold them.
-const DEFAULT_REPEAT: usize = 24;
-
-fn pattern(text: &str) -> Result<Pattern, String> {
-    let problem = "write repeat, or repeat:N for N tokens from 2";
-    match text.split_once(':').unwrap_or((text, "")) {
-        ("repeat", "") if !text.ends_with(':') => Ok(Pattern { length: None }),
-        ("repeat", length) => {
-            let length = length.parse().ok().filter(|length| *length >= 2);
-            length.map(|length| Pattern { length: Some(length) }).ok_or_else(|| problem.to_string())
-        }
-        _ => Err(problem.to_string()),
-    }
-}
-
 /// Runs the command.
 pub fn run(args: Args) -> Result<ExitCode> {
     let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;
+    if args.question.only_aligns() {
+        let tokens = input_args(&args).read(&vocabulary, &config)?.tokens;
+        let lines = args.question.aligned(&tokens, &vocabulary)?;
+        lines.iter().flatten().for_each(|line| say(line));
+        return Ok(ExitCode::SUCCESS);
+    }
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let has_text = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
     let is_given = has_text || args.pattern.is_some() || args.question.has_prompts();
@@ -195,6 +181,10 @@ pub struct Search<'a> {
     pub watch: Option<&'a dyn Watch>,
 }
 
+fn input_args(args: &Args) -> InputArgs {
+    InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone())
+}
+
 /// Returns the user's own input, and the question about it as a sentence.
 fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subject, Option<String>)> {
     if config.model.architecture == Architecture::EncoderDecoder {
@@ -204,7 +194,7 @@ fn given(args: &Args, config: &Config, vocabulary: &Vocabulary) -> Result<(Subje
     if let Some(pattern) = args.pattern {
         return Ok((Subject::Repeated(pattern, vocabulary.clone()), None));
     }
-    let input = InputArgs::new([&args.text, &args.tokens, &args.source], args.text_file.clone());
+    let input = input_args(args);
     let encoded = input.read(vocabulary, config)?;
     let documents = config.data.text_documents();
     if let Some((prompts, question)) = args.question.prompts(&encoded.tokens, vocabulary, documents)? {
@@ -333,7 +323,8 @@ impl Job for Explain<'_> {
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let question = origin.question.clone();
-        let context = ExplanationContext { certifies: options.certify, watch, ..origin };
+        let known = known(subject, folder, description.sizes.vocab)?;
+        let context = ExplanationContext { certifies: options.certify, watch, known: &known, ..origin };
         let found = explain(&model, &samples, context, &device)?;
         let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
         let follow = watch.unwrap_or(&Unwatched);
@@ -363,6 +354,14 @@ impl Job for Explain<'_> {
     }
 }
 
+/// Returns the sequences that show that the model predicts anything: those stored with the run, for a question about prompts.
+fn known(subject: &Subject, folder: &RunFolder, vocab: usize) -> Result<Vec<Sample>> {
+    match subject {
+        Subject::Prompts(..) if folder.samples().is_file() => Sample::read(&folder.samples(), vocab),
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// Returns the sequences in which neurons are active: of the validation set, or stored with the run. For an imported model,
 /// they are those explained.
 fn contexts<B: Backend>(
@@ -380,21 +379,4 @@ fn contexts<B: Backend>(
     let samples = Sample::read(&folder.samples(), vocab)?;
     let source = if samples.is_empty() { ContextSource::Input } else { ContextSource::StoredSequences };
     Ok((source, samples))
-}
-
-/// Returns the number of tokens in each copy, and the sequences of the probe.
-fn repeated(
-    Pattern { length }: Pattern,
-    vocabulary: &Vocabulary,
-    context: usize,
-    seed: u64,
-) -> Result<(usize, Vec<Sample>)> {
-    let longest = length.unwrap_or(DEFAULT_REPEAT.min(context / 2));
-    let lengths = if length.is_some() { longest..=longest } else { 2..=longest };
-    let found =
-        lengths.rev().find_map(|length| Some((length, repeated_sequences(vocabulary, length, seed)?)));
-    found.ok_or_else(|| {
-        let problem = "more than the vocabulary has; pass a smaller number";
-        Error::Input(format!("--pattern: {} different tokens are {problem}", longest.max(2)))
-    })
 }

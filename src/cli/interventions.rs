@@ -29,6 +29,9 @@ pub struct InterventionArgs {
     /// Replaces the outputs of ablated components by zero instead of their means.
     #[arg(long, requires = "ablate")]
     zero: bool,
+    /// Replaces the outputs of ablated components by their means, as is the default.
+    #[arg(long, requires = "ablate", conflicts_with = "zero")]
+    mean: bool,
     /// Takes the means of ablated components over all positions of the texts in this file: JSON objects with text, one
     /// per line (.jsonl), or one text per line. [default: the run's stored validation sequences]
     #[arg(long, value_name = "FILE", requires = "ablate", conflicts_with = "zero")]
@@ -51,10 +54,14 @@ impl InterventionArgs {
     pub fn options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if !self.ablate.is_empty() {
-            let zero = if self.zero { " --zero" } else { "" };
+            let how = match (self.zero, self.mean) {
+                (true, _) => " --zero",
+                (false, true) => " --mean",
+                (false, false) => "",
+            };
             let mean_from = self.mean_from.as_ref().map(|path| format!(" --mean-from {}", path.display()));
             let mean_from = mean_from.unwrap_or_default();
-            options.push(format!("--ablate {}{zero}{mean_from}", self.ablate.join(",")));
+            options.push(format!("--ablate {}{how}{mean_from}", self.ablate.join(",")));
         }
         if !self.scale.is_empty() {
             options.push(format!("--scale {}", self.scale.join(",")));

@@ -1,5 +1,8 @@
 //! Options that ask about one prediction of a model: a prompt, an answer, and what it is compared with.
 
+mod aligned;
+mod target;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +13,7 @@ use crate::analysis::circuit::QuestionPrompt;
 use crate::data::{Documents, Vocabulary, documents_of, excerpt};
 use crate::error::{Error, Result};
 use crate::files::Text;
-use crate::numbers::{counted, thousands};
+use crate::numbers::thousands;
 
 /// The maximum number of tokens that an error shows.
 const MAX_SHOWN: usize = 24;
@@ -19,7 +22,7 @@ const MAX_SHOWN: usize = 24;
 #[derive(Debug, clap::Args)]
 pub struct QuestionArgs {
     /// Explains the prediction at one token of the text: last, its position from 0, or the token itself (its last
-    /// occurrence).
+    /// occurrence). A number is a position; token:9 is the token 9.
     #[arg(long, value_name = "TOKEN", requires = "given", allow_hyphen_values = true)]
     target: Option<String>,
     /// The predicted token to explain: its log-probability or, with --against, its logit. [default: the next token of
@@ -32,6 +35,10 @@ pub struct QuestionArgs {
     /// A corrupted text of the same number of tokens: ablated components take their outputs on it instead of their mean.
     #[arg(long, value_name = "TEXT", requires = "given", allow_hyphen_values = true)]
     corrupt: Option<String>,
+    /// Prints the tokens of the text and of the corrupted text side by side, and explains nothing: to correct a corrupted
+    /// text with another number of tokens.
+    #[arg(long, requires = "corrupt", conflicts_with = "json")]
+    align: bool,
     /// Explains many predictions at once: a file of JSON objects, one per line, with text and, as the options of the same
     /// name, target, answer, against and corrupt.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["given", "target", "answer", "against", "corrupt"])]
@@ -76,7 +83,7 @@ impl QuestionArgs {
         documents: Documents,
     ) -> Result<Option<(Vec<QuestionPrompt>, String)>> {
         if let Some(path) = &self.prompts {
-            let prompts = read_prompts(path, vocabulary, documents)?;
+            let (prompts, ambiguity) = read_prompts(path, vocabulary, documents)?;
             let question = match &prompts[..] {
                 [prompt] => question(prompt, vocabulary),
                 prompts => format!(
@@ -85,7 +92,7 @@ impl QuestionArgs {
                     reason(&prompts[0], vocabulary)
                 ),
             };
-            return Ok(Some((prompts, question)));
+            return Ok(Some((prompts, with_note(question, ambiguity))));
         }
         let Self { target, answer, against, corrupt, .. } = self;
         if [target, answer, against, corrupt].into_iter().all(Option::is_none) {
@@ -99,8 +106,28 @@ impl QuestionArgs {
         };
         let prompt = parts.prompt(tokens, vocabulary, documents).map_err(Error::Input)?;
         let question = question(&prompt, vocabulary);
-        Ok(Some((vec![prompt], question)))
+        let ambiguity = target.as_deref().and_then(|it| target::ambiguity(it, tokens, vocabulary));
+        Ok(Some((vec![prompt], with_note(question, ambiguity))))
     }
+
+    /// Returns the tokens of a text and of the corrupted text side by side, as lines; `None` unless this is asked for.
+    ///
+    /// # Errors
+    /// Returns an error if the corrupted text cannot be encoded.
+    pub fn aligned(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<Option<Vec<String>>> {
+        let corrupt = self.corrupt.as_ref().filter(|_| self.align);
+        let corrupted = corrupt.map(|text| prompt::encode(vocabulary, text)).transpose()?;
+        Ok(corrupted.map(|corrupted| aligned::lines([tokens, &corrupted], vocabulary)))
+    }
+
+    /// Returns true if the tokens of both texts are only printed.
+    pub fn only_aligns(&self) -> bool {
+        self.align
+    }
+}
+
+fn with_note(question: String, note: Option<String>) -> String {
+    note.map(|note| format!("{question} {note}")).unwrap_or(question)
 }
 
 /// The name of an answer before the model has predicted it.
@@ -129,8 +156,13 @@ fn reason(prompt: &QuestionPrompt, vocabulary: &Vocabulary) -> String {
     format!("why {answer}{against} after {} at position {position}?", token(prompt.tokens[position]))
 }
 
-/// Reads the prompts of a file of JSON objects.
-fn read_prompts(path: &Path, vocabulary: &Vocabulary, documents: Documents) -> Result<Vec<QuestionPrompt>> {
+/// Reads the prompts of a file of JSON objects. Returns a note about the first ambiguous target, too.
+fn read_prompts(
+    path: &Path,
+    vocabulary: &Vocabulary,
+    documents: Documents,
+) -> Result<(Vec<QuestionPrompt>, Option<String>)> {
+    let mut note = None;
     let text = Text::open(path)?.read_to_string()?;
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let prompt = |(line, number): (&str, usize)| {
@@ -151,7 +183,10 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary, documents: Documents) -> R
             against: line.against.as_deref(),
             corrupt: line.corrupt.as_deref(),
         };
-        parts.prompt(&tokens, vocabulary, documents).map_err(failed)
+        let prompt = parts.prompt(&tokens, vocabulary, documents).map_err(failed)?;
+        let ambiguity = || parts.target.and_then(|it| target::ambiguity(it, &tokens, vocabulary));
+        note = note.take().or_else(ambiguity);
+        Ok(prompt)
     };
     let mut prompts = lines.map(prompt).collect::<Result<Vec<_>>>()?;
     // Repeated prompts are no further evidence.
@@ -164,7 +199,7 @@ fn read_prompts(path: &Path, vocabulary: &Vocabulary, documents: Documents) -> R
     }
     match prompts.is_empty() {
         true => Err(Error::file(path, "has no prompts; write one JSON object per line")),
-        false => Ok(prompts),
+        false => Ok((prompts, note)),
     }
 }
 
@@ -179,7 +214,7 @@ impl PromptParts<'_> {
         if tokens.is_empty() {
             return Err("the text is empty; pass at least one token".to_string());
         }
-        let position = self.position(tokens, vocabulary)?;
+        let position = target::position(self.target, tokens, vocabulary)?;
         let token =
             |name: &str, text: Option<&str>| text.map(|text| one_token(name, text, vocabulary)).transpose();
         let answer = token("answer", self.answer)?.or(tokens.get(position + 1).copied());
@@ -194,32 +229,6 @@ impl PromptParts<'_> {
         let tokens = tokens[..=position].to_vec();
         let documents = documents_in(&tokens, corrupted.as_deref(), vocabulary, documents)?;
         Ok(QuestionPrompt { tokens, answer, against, corrupted, documents })
-    }
-
-    /// Returns the position of the token that the answer follows.
-    fn position(&self, tokens: &[u32], vocabulary: &Vocabulary) -> Result<usize, String> {
-        let last = tokens.len() - 1;
-        let target = match self.target {
-            None | Some("last") => return Ok(last),
-            Some(target) => target,
-        };
-        if let Ok(position) = target.parse::<usize>() {
-            return match position <= last {
-                true => Ok(position),
-                false => Err(format!(
-                    "target: position {position} is outside the text of {}, whose positions are 0 to {last}",
-                    counted(tokens.len(), "token")
-                )),
-            };
-        }
-        let is_target = |id: &u32| vocabulary.token(*id) == target || vocabulary.piece(*id) == target;
-        tokens.iter().rposition(is_target).ok_or_else(|| {
-            format!(
-                "target: `{}` is not a token of the text, whose tokens are {}; pass one of them, or its position",
-                excerpt(target),
-                shown(tokens, vocabulary)
-            )
-        })
     }
 }
 
@@ -288,8 +297,8 @@ fn corrupted(
     let corrupted = prompt::encode(vocabulary, text).map_err(|error| error.to_string())?;
     if corrupted.len() != tokens.len() {
         return Err(format!(
-            "corrupt: the corrupted text has {} tokens, but the text has {}; write both with the same number of tokens: {} \
-             and {}",
+            "corrupt: the corrupted text has {} tokens, but the text has {}; write both with the same number of tokens, which \
+             --align shows side by side: {} and {}",
             corrupted.len(),
             tokens.len(),
             shown(&corrupted, vocabulary),

@@ -50,7 +50,7 @@ fn lens((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Pi
         counted(found.basis.sequences, "sequence")
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
-    let lens = TokenMatrix { rows, tokens, role: "target", color };
+    let lens = TokenMatrix { rows, tokens, role: "target", color, framed: &[] };
     lens.picture(("logit_lens", width), &format!("{run}: logit lens"), &note, scale)
 }
 
@@ -59,9 +59,9 @@ fn attribution((run, width): (&str, f64), found: &Explanation, tokens: &[String]
     let row = |it: &Attribution| (format!("{} {}", it.part, signed(it.mean, 2)), it.first.clone());
     let rows: Vec<_> = kept.into_iter().rev().map(row).chain(others.as_ref().map(row)).collect();
     let rows: Vec<_> = rows.iter().map(|(name, values)| (name.clone(), values.as_slice())).collect();
-    let shown = rows.iter().flat_map(|(_, row)| &row[..tokens.len()]);
-    let largest = round_up(shown.fold(0.0, |largest: f64, it| largest.max(it.abs())));
-    let note = match found.gain.quantity {
+    let chosen = chosen_positions(found, tokens.len());
+    let (largest, is_exceeded) = scale(&rows, &chosen, tokens.len());
+    let mut note = match found.gain.quantity {
         Quantity::LogitDifference => {
             "contribution of each component to the logit of the answer minus that of the other token; next to its name, the \
              mean over all sequences"
@@ -70,10 +70,32 @@ fn attribution((run, width): (&str, f64), found: &Explanation, tokens: &[String]
             "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to its \
              name, the mean over all sequences"
         }
-    };
+    }
+    .to_string();
+    if is_exceeded {
+        note += "; the framed positions set the colours, and + and − mark larger contributions at others";
+    }
     let scale = ("logit", Interval { start: -largest, end: largest });
-    let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging };
-    attribution.picture(("attribution", width), &format!("{run}: logit attribution"), note, scale)
+    let attribution = TokenMatrix { rows, tokens, role: "input", color: diverging, framed: &chosen };
+    attribution.picture(("attribution", width), &format!("{run}: logit attribution"), &note, scale)
+}
+
+/// Returns the largest value of the colour scale, which the chosen positions set, or all `shown` ones if none is chosen, and
+/// true if values at other positions exceed it.
+fn scale(rows: &[(String, &[f64])], chosen: &[usize], shown: usize) -> (f64, bool) {
+    let largest_at = |positions: &[usize]| {
+        let values = rows.iter().flat_map(|(_, row)| positions.iter().map(|&at| row[at].abs()));
+        values.fold(0.0, f64::max)
+    };
+    let all: Vec<usize> = (0..shown).collect();
+    let largest = round_up(largest_at(if chosen.is_empty() { &all } else { chosen }));
+    (largest, largest_at(&all) > largest * (1.0 + 1e-3))
+}
+
+/// Returns the explained positions among the first ones, `shown`; empty if they are all of them, or none.
+fn chosen_positions(found: &Explanation, shown: usize) -> Vec<usize> {
+    let positions: Vec<usize> = found.basis.positions.iter().copied().filter(|at| *at < shown).collect();
+    if positions.len() == shown { Vec::new() } else { positions }
 }
 
 /// Returns the parts with the largest means, as many as a picture has room to name, and the sum of the others.

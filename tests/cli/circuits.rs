@@ -174,6 +174,37 @@ fn check_evidence(saved: &Value, by_train: Value) {
         let largest = random[searched]["largest"].as_f64().unwrap_or(f64::INFINITY);
         assert!(largest < bound && random[searched]["tested"].as_u64() > Some(1), "{random}");
     }
+    // Chance is the largest of as many effects as the model's own search tests.
+    assert_eq!(random["connections"]["tested"], saved["connections"]["patched"]);
+    assert_eq!(random["neurons"]["tested"], saved["neurons_tested"]);
+    assert_eq!(random["components"], saved["ablated_alone"]);
+    let sentences = saved["sentences"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let pairs = format!(" in {} pairs changes the logit difference by at most", saved["patching"]["pairs"]);
+    assert!(
+        sentences.clone().any(|it| it.starts_with("With random weights, restoring") && it.contains(&pairs))
+    );
+    let heads = saved["components"].as_array().unwrap().iter().filter(|it| it["head"].is_number());
+    let mut scored = 0;
+    for head in heads {
+        let kinds = head["kinds"].as_array().unwrap().iter().filter(|kind| *kind != "copying");
+        let scores = head["kind_scores"].as_array().cloned().unwrap_or_default();
+        assert!(kinds.eq(scores.iter().map(|it| &it["kind"])), "{head}");
+        for score in scores {
+            let [low, high] = [0, 1].map(|at| score["interval"][at].as_f64().unwrap());
+            let value = score["score"].as_f64().unwrap();
+            assert!(low <= value && value <= high && score["queries"].as_u64() > Some(30), "{score}");
+            assert!((0.0..0.5).contains(&score["chance"].as_f64().unwrap()), "{score}");
+            let kind = score["kind"].as_str().unwrap();
+            let is_listed = random["kinds"].as_array().unwrap().iter().any(|it| it[0] == kind);
+            assert!(is_listed || ["positional", "separator"].contains(&kind), "{random}");
+            scored += 1;
+        }
+    }
+    assert!(scored > 0, "{saved}");
+    let paths = sentences.filter(|it| it.contains(" reads the output of "));
+    let names =
+        paths.map(|it| it.contains("; mean-ablating this path at all positions ") && it.contains(" over "));
+    assert!(names.clone().count() > 0 && names.into_iter().all(|is_named| is_named), "{saved}");
     let has_interval = |it: &Value| it["interval"].as_array().is_some_and(|it| it.len() == 2);
     for list in ["components", "edges", "neurons"] {
         let list = saved[list].as_array().unwrap();
@@ -200,6 +231,8 @@ fn check_explanation(saved: &Value, sentences: &str) {
         assert!(part["layer"].is_u64() && part["kinds"].is_array() && part["ablated"].is_f64());
     }
     let neurons = saved["neurons"].as_array().unwrap();
+    let tested = format!("of the {} with the largest estimates that were ablated", saved["neurons_tested"]);
+    assert!(saved["neurons_tested"].as_u64() >= Some(64) && sentences.contains(&tested), "{sentences}");
     assert!(
         neurons.len() == 8 && sentences.contains("it is most active in the validation set"),
         "{neurons:?}"

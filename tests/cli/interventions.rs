@@ -86,6 +86,8 @@ fn means_and_factors_replace_the_outputs() {
     }
     let expected = expected.map(|sum| (sum / positions) as f32);
     assert!(near(&mean[..16], &expected), "{:?} {expected:?}", &mean[..16]);
+    // The option states the default.
+    assert_eq!(values(folder, "mlp.0.out", &["--ablate", "0.mlp", "--mean"]), mean);
     // Heads too, and the notice names the ablation.
     let output =
         run(folder, &["score", "run", "--tokens", "3 1 4", "--ablate", "1.*, 0.1", "--scale", "0.0=2"]);
@@ -134,6 +136,8 @@ fn impossible_interventions_are_refused() {
         (&["--scale", "1.0=x"], "--scale: `1.0=x` is not a component with a factor"),
         (&["--ablate", "1.0", "--scale", "1.*=2"], "the component 1.0 is changed twice"),
         (&["--zero"], "--ablate"),
+        (&["--mean"], "--ablate"),
+        (&["--ablate", "1.0", "--mean", "--zero"], "--zero"),
     ] {
         let output = run(dir.path(), &[&["score"], &INPUT[..], arguments].concat());
         let stderr = text(&output.stderr);

@@ -130,6 +130,12 @@ fn bad_questions_are_refused_in_one_line() {
         (&["--tokens", "1 2 3", "--answer", ""], "answer: the text `` has no token; pass one token"),
         (&["--tokens", "1 2 3", "--answer", "4", "--against", "4"], "are the same; pass two tokens"),
         (&["--tokens", "1 2 3", "--corrupt", "1 2"], "has 2 tokens, but the text has 3"),
+        (
+            &["--tokens", "1 2 3", "--corrupt", "1 2"],
+            "which --align shows side by side: `1` `2` and `1` `2` `3`",
+        ),
+        (&["--tokens", "1 2 9", "--target", "9"], "0 to 2; write token:9 for the token `9`"),
+        (&["--tokens", "1 2 3", "--align"], "--corrupt"),
         (&["--tokens", "1 2 3", "--corrupt", "1 2 3"], "equals the text up to the target at position 2"),
         (&["--prompts", "bad.jsonl"], "bad.jsonl:2: is not a prompt: unknown field `txt`"),
         (&["--prompts", "empty.jsonl"], "empty.jsonl: has no prompts"),
@@ -144,6 +150,39 @@ fn bad_questions_are_refused_in_one_line() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn targets_name_tokens_of_digits() {
+    let dir = counting_run();
+    let found = |target: &str| explained(&dir, &["--tokens", "3 1 3 5 7 9 11 13", "--target", target]);
+    let (by_position, by_token) = (found("3"), found("token:3"));
+    assert_eq!(by_position["inputs"], serde_json::json!([3, 1, 3, 5]));
+    assert_eq!(by_token["inputs"], serde_json::json!([3, 1, 3]));
+    let question = |found: &Value| found["sentences"][0].as_str().unwrap().to_string();
+    let note = "(The target 3 is a position; token:3 is the token `3`, at position 2.)";
+    assert!(question(&by_position).ends_with(note) && !question(&by_token).contains("(The"), "{by_position}");
+    let line = r#"{"text": "3 1 3 5 7 9 11 13", "target": "3", "answer": "7"}"#;
+    fs::write(dir.path().join("prompts.jsonl"), line).unwrap();
+    assert!(question(&explained(&dir, &["--prompts", "prompts.jsonl"])).ends_with(note));
+}
+
+#[test]
+fn texts_of_different_lengths_are_shown_side_by_side() {
+    let dir = counting_run();
+    let align = ["explain", "run", "--tokens", "2 4 6 8", "--corrupt", "2 5 1 6 8", "--align"];
+    let printed = stdout_of(dir.path(), &align);
+    let expected = [
+        "The text has 4 tokens, the corrupted text 5; rows with * differ.",
+        "  position  text  position  corrupted",
+        "         0  `2`          0  `2`",
+        "*        1  `4`          1  `5`",
+        "*                        2  `1`",
+        "         2  `6`          3  `6`",
+        "         3  `8`          4  `8`",
+    ];
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+    assert!(!dir.path().join("run/explain").exists(), "nothing is explained");
 }
 
 #[test]

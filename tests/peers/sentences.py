@@ -137,6 +137,28 @@ class Explanation:
             assert found["behaviour"].count("attends") + found["behaviour"].count("copies") == len(kinds), found[0]
             assert all(KINDS[kind] in found["behaviour"] or cross for kind in kinds), found[0]
             assert kinds or found["behaviour"] == "is not of a known kind", found[0]
+            self.evidence(found["behaviour"], component)
+        self.where(found)
+
+    def evidence(self, behaviour, component):
+        """Checks the score, interval, number of queries and chance of each kind."""
+        scores = component.get("kind_scores", [])
+        assert [it["kind"] for it in scores] == [kind for kind in component["kinds"] if kind != "copying"], behaviour
+        named = re.findall(EVIDENCE, behaviour)
+        assert len(named) == len(scores), behaviour
+        for (score, interval, low, high, queries, chance), it in zip(named, scores):
+            close(score, it["score"])
+            close(chance, it["chance"])
+            assert number(queries) == it["queries"] and bool(interval) == ("interval" in it), behaviour
+            for text, bound in zip((low, high), it.get("interval", [])):
+                close(text, bound)
+
+    def where(self, found):
+        """Checks the targets over which an effect is averaged."""
+        if found["position"]:
+            assert self.fields["sequences"] == 1 and self.fields["positions"] == [int(found["position"])], found[0]
+        else:
+            assert number(found["targets"]) == self.fields["targets"], found[0]
 
     def interval(self, found, item):
         assert (found["interval"] is not None) == ("interval" in item), found[0]
@@ -163,7 +185,9 @@ class Explanation:
             to, start, to_cross, from_cross)
         [edge] = [it for it in self.fields["edges"] if of_ends(it) and INPUTS.get(it.get("input")) == found["input"]]
         self.seen.append(("edge", *map(str, (to, start, to_cross, from_cross, found["input"]))))
+        assert found["verb"] == VERBS[self.fields["ablation"]], found["verb"]
         self.effect(found["effect"], edge["ablated"])
+        self.where(found)
         self.interval(found, edge)
         assert abs(edge["ablated"] - self.full) >= 0.02 * abs(self.full - self.fields["baseline"]) * (1 - 1e-9), found[0]
         assert (found["composition"] is not None) == ("composition" in edge), found[0]
@@ -268,7 +292,10 @@ def cut_or(fields, condition):
 
 
 INTERVAL = rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
-AFTER = (rf"(?P<verb>\S+) {{}}(?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)" + INTERVAL +
+WHERE = rf" (?:over (?P<targets>{NUMBER}) targets?|at position (?P<position>\d+))"
+EVIDENCE = (rf"(?:weight|variation between sequences) ({NUMBER})(, 95 % interval ({NUMBER}) to ({NUMBER}),)? over ({NUMBER}) "
+            rf"(?:query|queries), chance ({NUMBER})")
+AFTER = (rf"(?P<verb>\S+) {{}}at all positions (?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)" + WHERE + INTERVAL +
          rf"(?P<worse>, so it makes the model worse on these sequences)?"
          rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?"
          rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
@@ -287,7 +314,8 @@ FORMS = [
     (AFTER.format(r"the feed-forward layer of layer (?P<layer>\d+) (?P<head>(?!))?"), Explanation.component),
     (rf"(?P<to>{END.replace('layer ', '[Ll]ayer ', 1).replace('|the', '|[Tt]he')}) reads the output of (?P<from>{END})"
      rf"(?: through its (?P<input>queries|keys|values)(?: \([QKV]-composition (?P<composition>{NUMBER}), random weights "
-     rf"(?P<random>{NUMBER})\))?)?; ablating this path (?P<effect>[^(]*?){INTERVAL}\.", Explanation.edge),
+     rf"(?P<random>{NUMBER})\))?)?; (?P<verb>\S+) this path at all positions (?P<effect>[^(]*?){WHERE}{INTERVAL}\.",
+     Explanation.edge),
     (r"Layer (\d+) head (\d+) attends from .* \(position (\d+)\) to .* \(position \d+, weight [^)]*\)\.",
      Explanation.attended),
     (rf"Exchanging the tokens that determine the answer (lowers|raises) the logit difference from ({NUMBER}) to "
@@ -295,7 +323,7 @@ FORMS = [
      rf"( \(95 % interval over the pairs: ({NUMBER} %) to ({NUMBER} %)\))?\.", Explanation.patching),
     (RANDOM.format("ablating", "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
     (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
-    (RANDOM.format("restoring", "components? in one pair", "logit difference"),
+    (RANDOM.format("restoring", f"components? in {NUMBER} pairs?", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),
     (r"With random weights, the largest attention weights of heads are: (.*)\.", Explanation.random_kinds),
     (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components?(?: with the largest estimates, of {NUMBER},)? changes the (?P<name>.*) by at most "

@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use crate::draw::color::GRID;
+use crate::draw::color::{GRID, INK, contrast};
 use crate::draw::{
     Axis, HEADING, Interval, MARGIN, Picture, Rect, Scale, Text, TokenAxis, draw_color_bar, stride_of,
 };
@@ -17,6 +17,9 @@ const NAME_HEIGHT: f64 = 15.0;
 const NAME_SIZE: f64 = 10.0;
 const MAX_ROW_HEIGHT: f64 = 20.0;
 const MAX_HEIGHT: f64 = 900.0;
+/// The length of the strokes of a sign, as a share of the shorter side of its cell, and the maximum length.
+const SIGN_SHARE: f64 = 0.5;
+const MAX_SIGN: f64 = 6.0;
 
 /// A matrix with named rows of values over the tokens of a sequence.
 #[derive(Debug, Clone)]
@@ -29,10 +32,13 @@ pub struct TokenMatrix<'a> {
     pub role: &'a str,
     /// The colour at a fraction of the scale.
     pub color: fn(f64) -> RGBColor,
+    /// The positions whose columns are framed.
+    pub framed: &'a [usize],
 }
 
 impl TokenMatrix<'_> {
-    /// Draws the matrix in colours that span `range`, with values in `unit`, in a picture of this width.
+    /// Draws the matrix in colours that span `range`, with values in `unit`, in a picture of this width. Cells with values
+    /// beyond the range have the colour of its end, and a sign: + above it, − below it.
     pub fn picture(
         self,
         (name, picture_width): (&'static str, f64),
@@ -40,7 +46,7 @@ impl TokenMatrix<'_> {
         note: &str,
         (unit, range): (&str, Interval),
     ) -> Picture {
-        let Self { rows, tokens, role, color } = self;
+        let Self { rows, tokens, role, color, framed } = self;
         let layout = Layout::new(&rows, picture_width);
         let Layout { area, .. } = layout;
         let axis = TokenAxis::new(tokens, 60.0, area.width, true);
@@ -54,13 +60,21 @@ impl TokenMatrix<'_> {
         let parts = if layout.has_names_above { values.chunks(1) } else { values.chunks(values.len()) };
         for (at, part) in parts.enumerate() {
             let area = if layout.has_names_above { layout.row(at) } else { area };
-            let part = part.to_vec();
+            let (part, signs) = (part.to_vec(), signs(part, area, range));
             picture.cells(area, [tokens.len(), part.len()], move |across, down| {
                 let row = &part[((down * part.len() as f64) as usize).min(part.len() - 1)];
                 let value = row[((across * row.len() as f64) as usize).min(row.len() - 1)];
                 color((value - range.start) / range.length())
             });
+            for (stroke, is_above) in signs {
+                picture.line(&stroke, contrast(color(f64::from(u8::from(is_above)))), 1.0);
+            }
             picture.frame(area, GRID, 1.0);
+            let column = area.width / tokens.len() as f64;
+            for run in framed.chunk_by(|one, next| one + 1 == *next) {
+                let (left, width) = (area.left + run[0] as f64 * column, run.len() as f64 * column);
+                picture.frame(Rect { left, width, ..area }, INK, 1.0);
+            }
         }
         axis.draw(&mut picture, area, role);
         draw_color_bar(&mut picture, bar, color, &Axis::new(unit, range, Scale::Linear));
@@ -108,5 +122,45 @@ impl Layout {
                 picture.text(&name, (row.left - 8.0, row.center().1), &style.right());
             }
         }
+    }
+}
+
+/// A stroke of a sign, and true if the sign is a plus.
+type SignStroke = ([(f64, f64); 2], bool);
+
+/// Returns the strokes of the signs of all values beyond the range.
+fn signs(values: &[Vec<f64>], area: Rect, range: Interval) -> Vec<SignStroke> {
+    // The ends of a scale are rounded.
+    let (range, mut strokes) = (range.padded(1e-3, 1e-3), Vec::new());
+    for (row, of_row) in values.iter().enumerate() {
+        let (width, height) = (area.width / of_row.len() as f64, area.height / values.len() as f64);
+        let half = (SIGN_SHARE * width.min(height)).min(MAX_SIGN) / 2.0;
+        for (at, value) in of_row.iter().enumerate() {
+            let (x, y) = (area.left + (at as f64 + 0.5) * width, area.top + (row as f64 + 0.5) * height);
+            let is_above = *value > range.end;
+            if is_above || *value < range.start {
+                strokes.push(([(x - half, y), (x + half, y)], is_above));
+            }
+            if is_above {
+                strokes.push(([(x, y - half), (x, y + half)], is_above));
+            }
+        }
+    }
+    strokes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_beyond_the_range_have_signs() {
+        let (area, range) =
+            (Rect { left: 10.0, top: 20.0, width: 30.0, height: 14.0 }, Interval { start: -2.0, end: 2.0 });
+        let strokes = signs(&[vec![1.0, 2.0, 3.0], vec![-2.0, -5.0, 0.0]], area, range);
+        let centre = |[from, to]: [(f64, f64); 2]| ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0);
+        assert_eq!((centre(strokes[0].0), strokes[0].1), ((35.0, 23.5), true));
+        assert_eq!(centre(strokes[1].0), (35.0, 23.5));
+        assert_eq!((centre(strokes[2].0), strokes[2].1, strokes.len()), ((25.0, 30.5), false, 3));
     }
 }

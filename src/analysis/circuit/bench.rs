@@ -12,7 +12,7 @@ use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::view::floats;
 use crate::attention::{KeyValueCache, Memory};
 use crate::data::Role;
-use crate::evaluation::{DeviceBatch, Mean};
+use crate::evaluation::DeviceBatch;
 use crate::hooks::NoHooks;
 use crate::model::Decoder;
 use crate::ops;
@@ -295,62 +295,5 @@ impl<'a, B: Backend> Bench<'a, B> {
     /// Returns the mean quantity with all components ablated.
     pub fn all_ablated(&self) -> Result<f64> {
         self.ablated(&self.replacements.iter().map(|(site, _)| *site).collect::<Vec<_>>())
-    }
-
-    /// Returns the variation of a head's weights between sequences: half the sum over the keys of the absolute
-    /// differences from the mean, averaged over the queries. `None` for a single sequence and for prompts, whose
-    /// positions differ.
-    pub fn pattern_variation(&self, pattern: Site) -> Option<f64> {
-        let pattern = self.full.at(pattern);
-        let [batch, _, _] = pattern.dims();
-        if batch == 1 || self.quantity != Quantity::Loss {
-            return None;
-        }
-        let mask = self.input_mask.clone();
-        let variation = (pattern.clone() - self.mean(pattern)).abs().sum_dim(2) * mask.clone() / 2.0;
-        Some(f64::from(floats(variation.sum())[0]) / f64::from(floats(mask.sum())[0]))
-    }
-
-    /// Returns the largest weight of a head on one token of the vocabulary, averaged over queries. The first position
-    /// of each document is ignored. `None` unless the weight exceeds three times the weight under uniform attention.
-    pub fn separator_weight(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
-        let pattern = floats(self.full.at(Site::Pattern(layer, head)));
-        let time = self.batch.inputs.tokens.dims()[1];
-        let mut weights = std::collections::BTreeMap::<u32, [f64; 2]>::new();
-        let mut queries = 0.0;
-        for (sample, map) in samples.iter().zip(pattern.chunks(time * time)) {
-            for (first, tokens) in sample.documents() {
-                let rows = map.chunks(time).skip(first).map(|row| &row[first..]);
-                for (query, row) in rows.enumerate().take(tokens.len()).skip(1) {
-                    queries += 1.0;
-                    for (&token, &attention) in tokens[1..=query].iter().zip(&row[1..]) {
-                        let [weight, share] = weights.entry(token).or_default();
-                        *weight += f64::from(attention);
-                        *share += 1.0 / query as f64;
-                    }
-                }
-            }
-        }
-        let largest = weights.values().max_by(|a, b| a[0].total_cmp(&b[0]))?;
-        (largest[0] > 3.0 * largest[1]).then_some(largest[0] / queries)
-    }
-
-    /// Returns the weights of a cross-attention head on the first source token and on source tokens equal to the
-    /// target. Both are averaged over the non-padding targets.
-    pub fn source_weights(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> [f64; 2] {
-        let pattern = self.full.at(Site::CrossPattern(layer, head));
-        let [_, time, keys] = pattern.dims();
-        let pattern = floats(pattern);
-        let (mut first, mut next) = (Mean::default(), Mean::default());
-        for (sample, map) in samples.iter().zip(pattern.chunks(time * keys)) {
-            let source = sample.source.as_deref().unwrap_or_default();
-            let queries = map.chunks(keys).zip(&sample.targets).zip(&sample.roles);
-            for ((row, target), _) in queries.filter(|(_, role)| **role != Role::Padding) {
-                first.add(f64::from(row[0]));
-                let equal = source.iter().zip(row).filter(|(token, _)| *token == target);
-                next.add(equal.map(|(_, &weight)| f64::from(weight)).sum());
-            }
-        }
-        [first, next].map(|mean| mean.value().unwrap_or(0.0))
     }
 }

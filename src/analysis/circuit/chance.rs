@@ -9,7 +9,8 @@ use super::kind::HeadKind;
 pub struct RandomEffects {
     /// The largest change of the quantity, up or down, when a single component is ablated.
     pub largest: f64,
-    /// The number of components that were ablated: of many, the ones with the largest estimates.
+    /// The number of components that were ablated alone, as many as in the explained model: of many, the ones with the
+    /// largest estimates.
     pub components: usize,
     /// The number of targets.
     pub targets: usize,
@@ -19,16 +20,17 @@ pub struct RandomEffects {
     /// The neurons; `None` without neurons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neurons: Option<RandomEffect>,
-    /// The logit difference of one pair of clean and corrupted sequences, in logits, when a component is restored; `None`
-    /// without pairs.
+    /// The mean logit difference of the pairs of clean and corrupted sequences, in logits, when a component is restored;
+    /// `None` without pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patching: Option<RandomEffect>,
-    /// The largest attention weight of any head for each kind that a repetition reveals.
+    /// The largest attention weight of any head, for each kind that a repetition reveals and for each kind of the circuit's
+    /// heads that depends on attention weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<(HeadKind, f64)>,
 }
 
-/// The largest effect of several that were tested.
+/// The largest effect of several that were tested, as many as in the explained model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RandomEffect {
     /// The largest change, up or down.

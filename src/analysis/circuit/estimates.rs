@@ -25,8 +25,6 @@ use crate::ops;
 
 /// The number of embeddings over which gradients are averaged, as in Hanna et al. (2024).
 pub(super) const STEPS: usize = 5;
-/// The number of embeddings for estimates that only select a component.
-const ROUGH_STEPS: usize = 2;
 
 /// Returns an estimate of the change of the mean quantity when each component is ablated. The bench's model has no encoder.
 ///
@@ -50,14 +48,6 @@ fn ablated_pass<B: Backend>(bench: &Bench<B>, ablated: &[Site]) -> Result<Activa
     let interventions = bench.ablation(ablated).into_iter();
     let interventions = interventions.fold(Interventions::default(), |it, (site, new)| it.replace(site, new));
     run(bench.model, bench.batch.inputs.clone(), &[], &interventions)
-}
-
-/// Returns cheaper [`estimates`], over fewer embeddings.
-///
-/// # Errors
-/// Same as [`run`](super::run).
-pub(super) fn rough_estimates<B: Backend>(bench: &Bench<B>) -> Result<Vec<(Site, f64)>> {
-    estimates_at(bench, (&bench.full, &[]), &shares::<ROUGH_STEPS>())
 }
 
 /// Returns the estimates for a pass with components ablated, from the gradients at the given shares of the way from the

@@ -9,7 +9,6 @@ use super::explanation::{
 };
 use super::full_values::FullValues;
 use super::gain::{Gain, TOLERANCE};
-use super::kind::{HeadKind, cross_kinds, kinds};
 use super::lens::{Lens, attribute};
 use super::memory::tuned_lens_skip_reason;
 use super::pairs::Pair;
@@ -22,15 +21,12 @@ use super::search::{Found, Pruned};
 use super::sentences::sentences;
 use super::tuned::Translator;
 use super::watch::{ExplanationStage, Unwatched, Watch};
-use super::weights::{HeadMatrices, HeadWeights, to_embedding};
+use super::weight_analysis::{WeightAnalysis, identified};
 use crate::analysis::view::floats;
 use crate::analysis::{HeadScores, HeadTallies, Sample};
 use crate::data::{Role, Sequences, Vocabulary, tasks::SequenceTask};
 use crate::model::Model;
 use crate::{Error, Result};
-
-/// The minimum copying score of a copying head; random weights score about 0.
-const MIN_COPYING_SCORE: f64 = 0.5;
 
 /// The origin of the sequences. Unknown fields are `None`.
 #[derive(Clone, Default)]
@@ -45,6 +41,9 @@ pub struct ExplanationContext<'a> {
     pub truncation_note: Option<String>,
     /// The question about the targets.
     pub question: Question,
+    /// Sequences whose targets the model should predict, as evidence that it predicts anything: an answer that was read off it
+    /// is none.
+    pub known: &'a [Sample],
     /// True to explain only the targets that the model predicts better than the unigram baseline, by at least a standard
     /// error.
     pub selects_targets: bool,
@@ -76,6 +75,9 @@ pub fn explain<B: Backend>(
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
     let mut gain = Gain::new(&bench, (samples, question), unigram.clone())?;
+    if question.of_answers && gain.no_circuit.is_none() {
+        gain.no_circuit = bench.read_off(samples, context.known)?;
+    }
     // A selection by the model's own loss is weak evidence against chance, so the gain is tested on all targets, unless
     // that of the selected ones is large.
     let is_gain = gain.no_circuit.is_none() || gain.is_in_selection();
@@ -104,7 +106,7 @@ fn explained<B: Backend>(
         true => Some(search(bench, &gain, repeated.as_ref(), context.certifies)?),
         false => None,
     };
-    let (weights, is_cut) = Weights::new(bench);
+    let (weights, is_cut) = WeightAnalysis::new(bench);
     let weights_cut = is_cut.then_some(ExplanationStage::Weights);
     let mut circuit = match found {
         Some(mut found) => {
@@ -244,6 +246,7 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
         faithfulness: 0.0,
         complement_share: 0.0,
         smaller_sets: circuit.smaller_sets,
+        ablated_alone: circuit.ablated_alone,
         no_circuit: gain.no_circuit,
     };
     if found.no_circuit.is_none() {
@@ -254,43 +257,12 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
 }
 
 /// Scores the heads on `samples`, `[layer][head]`.
-fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
+pub(super) fn scores<B: Backend>(bench: &Bench<B>, samples: &[Sample]) -> Vec<Vec<HeadScores>> {
     let mut tallies = HeadTallies::default();
     let patterns = (0..bench.model.blocks.len()).map(|layer| bench.full.all_heads(Site::Pattern(layer, 0)));
     let maps: Vec<_> = patterns.map(|pattern| (pattern.dims()[1], floats(pattern))).collect();
     tallies.add_batch(&maps, &samples.iter().map(Sample::documents).collect::<Vec<_>>());
     tallies.scores()
-}
-
-/// The weight analysis of a decoder, which needs no input.
-struct Weights<B: Backend> {
-    /// The matrices of the self-attention heads, `[layer][head]`.
-    matrices: Vec<Vec<HeadMatrices<B>>>,
-    /// The matrices of the cross-attention heads, `[layer][head]`.
-    cross: Vec<Vec<HeadMatrices<B>>>,
-    heads: Vec<Vec<HeadWeights>>,
-    random: HeadWeights,
-}
-
-impl<B: Backend> Weights<B> {
-    /// Analyses the weights. Returns true if the stage ended early; the analysis is then empty.
-    fn new(Bench { model, watch, .. }: &Bench<B>) -> (Self, bool) {
-        let logits = to_embedding(model);
-        let [vocab, _] = model.embedding.token.weight.dims();
-        let matrices = HeadMatrices::all(model);
-        let layer_weights = |heads: &Vec<HeadMatrices<B>>| {
-            let of_head = |head: &HeadMatrices<B>| head.weights(&logits, vocab);
-            (!watch.ends(ExplanationStage::Weights)).then(|| heads.iter().map(of_head).collect())
-        };
-        let heads: Option<Vec<Vec<HeadWeights>>> = matrices.iter().map(layer_weights).collect();
-        let (is_cut, random) = match &heads {
-            Some(_) => (false, matrices[0][0].random_weights(&logits, vocab)),
-            None => (true, HeadWeights::default()),
-        };
-        let unknown = || matrices.iter().map(|heads| vec![HeadWeights::default(); heads.len()]).collect();
-        let heads = heads.unwrap_or_else(unknown);
-        (Self { cross: HeadMatrices::cross(model), matrices, heads, random }, is_cut)
-    }
 }
 
 /// A circuit and its quantity.
@@ -304,6 +276,8 @@ struct Circuit {
     complement: f64,
     /// The number of smaller sets that were all evaluated.
     smaller_sets: Option<usize>,
+    /// The number of components that were ablated alone.
+    ablated_alone: usize,
     cut: Cut,
 }
 
@@ -318,6 +292,7 @@ impl Circuit {
             value,
             complement,
             smaller_sets: None,
+            ablated_alone: 0,
             cut: Cut { stages: cut.into_iter().collect(), unconfirmed: 0 },
         }
     }
@@ -325,15 +300,16 @@ impl Circuit {
     fn new<B: Backend>(
         bench: &Bench<B>,
         samples: &[Sample],
-        (gain, weights, scores): (&Gain, &Weights<B>, &[Vec<HeadScores>]),
-        Found { alone, pruned, of_kind, estimates, cut: mut stages }: Found,
+        (gain, weights, scores): (&Gain, &WeightAnalysis<B>, &[Vec<HeadScores>]),
+        Found { alone, ablated_alone, pruned, of_kind, estimates, cut: mut stages }: Found,
     ) -> Result<Self> {
         let Pruned { kept, value, smaller_sets } = pruned;
         let full_values = FullValues::new(bench, samples);
         let component = |alone: &Ablated| {
             let without = kept.iter().find(|(site, _)| *site == alone.site)?.1;
             let interval = full_values.interval(&alone.values);
-            let (layer, cross, head, kinds) = identified(bench, samples, (weights, scores), alone.site);
+            let (layer, cross, head, (kinds, kind_scores)) =
+                identified(bench, samples, (weights, scores), alone.site);
             let (feed_forward, ablated) = (head.is_none(), alone.mean());
             let estimated = estimates.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
             let without_kind = of_kind.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
@@ -343,6 +319,7 @@ impl Circuit {
                 cross,
                 feed_forward,
                 kinds,
+                kind_scores,
                 estimated,
                 ablated,
                 interval,
@@ -359,30 +336,15 @@ impl Circuit {
         stages.extend(is_cut.then_some(ExplanationStage::Connections));
         let complement = bench.ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
         let cut = Cut { stages, unconfirmed: kept.len() - components.len() };
-        Ok(Self { components, edges, connections: tested, value, complement, smaller_sets, cut })
-    }
-}
-
-/// Returns the layer of a component, true for cross-attention, its head unless it is a feed-forward layer, and its kinds.
-fn identified<B: Backend>(
-    bench: &Bench<B>,
-    samples: &[Sample],
-    (weights, scores): (&Weights<B>, &[Vec<HeadScores>]),
-    site: Site,
-) -> (usize, bool, Option<usize>, Vec<HeadKind>) {
-    match site {
-        Site::Head(layer, head) => {
-            let separator = bench.separator_weight([layer, head], samples);
-            let copies = weights.heads[layer][head].copying >= MIN_COPYING_SCORE;
-            let variation = bench.pattern_variation(Site::Pattern(layer, head));
-            (layer, false, Some(head), kinds(&scores[layer][head], separator, variation, copies))
-        }
-        Site::Cross(layer, head) => {
-            let weights = bench.source_weights([layer, head], samples);
-            let variation = bench.pattern_variation(Site::CrossPattern(layer, head));
-            (layer, true, Some(head), cross_kinds(weights, variation))
-        }
-        Site::FeedForward(layer) => (layer, false, None, Vec::new()),
-        _ => unreachable!("components are heads and feed-forward layers"),
+        Ok(Self {
+            components,
+            edges,
+            connections: tested,
+            value,
+            complement,
+            smaller_sets,
+            ablated_alone,
+            cut,
+        })
     }
 }

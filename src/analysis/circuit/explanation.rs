@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::chance::RandomEffects;
 use super::gain::Baseline;
 use super::kind::HeadKind;
+use super::kind_scores::KindScore;
 use super::lens::{Attribution, Lens};
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
@@ -38,6 +39,9 @@ pub struct Component {
     pub feed_forward: bool,
     /// The known kinds of the head; empty for a feed-forward layer.
     pub kinds: Vec<HeadKind>,
+    /// The scores of these kinds, except of copying, which depends on the weights alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kind_scores: Vec<KindScore>,
     /// The change of the quantity when only this component is ablated, as gradients estimate it; `None` for a model with
     /// few components, which are all ablated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,7 +148,7 @@ pub struct Explanation {
     /// The heads that a repetition reveals; `None` for other sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
-    /// The neurons of the feed-forward layers with the largest effects among those that gradients rank first.
+    /// The neurons of the feed-forward layers with the largest effects.
     #[serde(flatten)]
     pub neurons: NeuronAnalysis,
     /// The effects of the components: their predictions by depth, contributions and patches.
@@ -194,12 +198,18 @@ pub enum ContextSource {
     Input,
 }
 
-/// The neurons with the largest effects among those that gradients rank first.
+/// The neurons with the largest effects of those that were ablated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeuronAnalysis {
     /// The neurons, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neurons: Vec<Neuron>,
+    /// The number of neurons that were ablated: those with the largest estimates.
+    #[serde(default, rename = "neurons_tested")]
+    pub tested: usize,
+    /// The number of neurons of the model.
+    #[serde(default, rename = "neurons_of_model")]
+    pub of_model: usize,
     /// The origin of the contexts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neuron_contexts: Option<ContextSource>,
@@ -251,6 +261,9 @@ pub struct CircuitGain {
     /// `None` after a greedy search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smaller_sets: Option<usize>,
+    /// The number of components that were ablated alone, in the circuit or not.
+    #[serde(default)]
+    pub ablated_alone: usize,
     /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_circuit: Option<String>,

@@ -31,7 +31,7 @@ const MIN_SINGLE_GAIN: f64 = 3.0;
 /// The minimum difference between the model and the baseline for answers, in nats or logits.
 const MIN_PREFERENCE: f64 = 0.5;
 /// The minimum number of sequences for a standard error between sequences.
-const MIN_SEQUENCE_GROUPS: usize = 8;
+pub(super) const MIN_SEQUENCE_GROUPS: usize = 8;
 
 /// A predictor that a model must beat to be explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

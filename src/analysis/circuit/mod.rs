@@ -8,6 +8,7 @@
 //! | `lens` | the logit lens after each block, and direct logit attribution |
 //! | `tuned` | the tuned lens: the prediction after each block through a trained affine map |
 //! | `weights` | QK and OV circuits of heads from their weights, and the composition of heads |
+//! | `weight_analysis` | the weight analysis of all heads, and the identity of components |
 //! | `eigenvalues` | the eigenvalues of a matrix |
 //! | `score_parts` | why a head attends: the parts of the score of a query and a key |
 //! | `pairs` | clean and corrupted sequences |
@@ -23,8 +24,10 @@
 //! | `paths` | the connections between the components of a circuit |
 //! | `watch` | the progress of an explanation, and its early end |
 //! | `gain` | the gain over simple baselines, and its significance test |
+//! | `ranks` | the ranks of known tokens, as evidence that a model predicts anything |
 //! | `kind` | the known kinds of heads |
-//! | `neurons` | the neurons of feed-forward layers with the largest effects among those that gradients rank first, and where they are active |
+//! | `kind_scores` | the evidence for the kinds of a head |
+//! | `neurons` | the neurons of feed-forward layers with the largest effects, and where they are active |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
 //! | `full_values` | the quantity of the full model, which an ablation changes |
@@ -44,6 +47,7 @@ mod explanation;
 mod full_values;
 mod gain;
 mod kind;
+mod kind_scores;
 mod lens;
 mod memory;
 mod neurons;
@@ -53,6 +57,7 @@ mod patching;
 mod paths;
 mod question;
 mod random;
+mod ranks;
 mod redundant;
 mod repeat;
 mod replaced;
@@ -67,6 +72,7 @@ mod tuned;
 mod unigram;
 mod variants;
 mod watch;
+mod weight_analysis;
 mod weights;
 
 pub use chance::{RandomEffect, RandomEffects};
@@ -77,6 +83,7 @@ pub use explanation::{
 };
 pub use gain::Baseline;
 pub use kind::HeadKind;
+pub use kind_scores::KindScore;
 pub use lens::{Attribution, Lens, attribute, contributions};
 pub use memory::{affordable_samples, check_memory, tuned_lens_skip_reason};
 pub use neurons::{NeuronSearch, context_samples};

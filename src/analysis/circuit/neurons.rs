@@ -1,9 +1,11 @@
-//! The neurons of the feed-forward layers whose ablation changes the explained quantity most, among those that gradients
-//! rank first, and the tokens at which they are most active.
+//! The neurons of the feed-forward layers whose ablation changes the explained quantity most, and the tokens at which they
+//! are most active.
 //!
 //! If the activation `a` of a neuron is replaced by `r`, the quantity `q` changes by about the sum over positions of
-//! `(r - a) · dq/da`. The gradients are averaged as in `estimates`. The neurons with the largest estimates are then
-//! ablated one by one, as components are: `r` is the mean, or the activation on the corrupted sequence.
+//! `(r - a) · dq/da`. The gradients are averaged as in `estimates`. They rank the neurons, and are often wrong, so the
+//! neurons are then ablated, in this order, until a round of ablations finds none that belongs to the most important ones.
+//! Ablation is that of components: `r` is the mean, or the activation on the corrupted sequence. It changes the output of
+//! the feed-forward layer by `(r - a)` times the neuron's row of the output projection.
 
 use burn::backend::Autodiff;
 use burn::module::Module;
@@ -14,7 +16,7 @@ use super::chance::RandomEffect;
 use super::estimates::{STEPS, copied, differentiable, embeddings, max_copies, mean_quantity, shares};
 use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use super::full_values::FullValues;
-use super::pass::{Site, explainable};
+use super::pass::{Replacements, Site, explainable};
 use super::question::Question;
 use super::watch::{ExplanationStage, Watch};
 use crate::Result;
@@ -25,8 +27,13 @@ use crate::evaluation::DeviceBatch;
 use crate::hooks::{HookPoint, HookSite, Hooks, NoHooks, Stack};
 use crate::model::{Decoder, Inputs, Model};
 
-/// The number of neurons that are ablated for each reported one.
-const ABLATED_PER_REPORTED: usize = 2;
+/// The minimum number of neurons in a round of ablations, and their number for each reported neuron.
+const MIN_ROUND: usize = 32;
+const ROUND_PER_REPORTED: usize = 4;
+/// The maximum number of rounds.
+const MAX_ROUNDS: usize = 16;
+/// The maximum number of neurons whose outputs are held at the same time.
+const ABLATED_TOGETHER: usize = 32;
 /// The maximum number of contexts of a neuron.
 const MAX_CONTEXTS: usize = 5;
 /// The maximum number of tokens in a context.
@@ -61,9 +68,8 @@ pub fn context_samples<B: Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<S
 }
 
 impl Explanation {
-    /// Adds the neurons whose ablation changes the quantity most at the explained targets of `samples`, among those that
-    /// gradients rank first. An explanation without a circuit is
-    /// returned unchanged.
+    /// Adds the neurons whose ablation changes the quantity most at the explained targets of `samples`. An explanation without
+    /// a circuit is returned unchanged.
     ///
     /// # Errors
     /// Same as [`explain`](super::explain).
@@ -80,15 +86,19 @@ impl Explanation {
         let samples = self.explained(samples);
         let mut bench = Bench::new(explainable(model)?, &samples, question, device)?;
         bench.watch = search.watch;
-        let neurons = most_important(&bench, (&samples, question), search.count, device)?;
-        let Some(neurons) = neurons.filter(|_| !search.watch.ends(ExplanationStage::Neurons)) else {
+        let round = MIN_ROUND.max(search.count.saturating_mul(ROUND_PER_REPORTED));
+        let extent = Extent::UntilSettled { reported: search.count, round };
+        let found = most_important(&bench, (&samples, question), extent, device)?;
+        let Some(RankedNeurons { neurons, tested, of_model }) =
+            found.filter(|_| !search.watch.ends(ExplanationStage::Neurons))
+        else {
             return Ok(self.without_neurons());
         };
         let contexts = if search.contexts.is_empty() { &samples } else { search.contexts };
         let Some(neurons) = with_contexts(bench.model, neurons, contexts, search.watch, device)? else {
             return Ok(self.without_neurons());
         };
-        self.neurons = NeuronAnalysis { neurons, neuron_contexts: Some(search.source) };
+        self.neurons = NeuronAnalysis { neurons, tested, of_model, neuron_contexts: Some(search.source) };
         Ok(self)
     }
 
@@ -102,68 +112,138 @@ impl Explanation {
     }
 }
 
-/// Returns the neurons with the largest effects of those that gradients rank first; `None` if the stage ends early.
+/// The number of neurons that are ablated.
+#[derive(Clone, Copy)]
+enum Extent {
+    /// Rounds of this many neurons, until one changes none of the reported ones.
+    UntilSettled { reported: usize, round: usize },
+    /// A fixed number, of which one is reported.
+    Exactly(usize),
+}
+
+/// Neurons, the one with the largest effect first.
+struct RankedNeurons {
+    neurons: Vec<Neuron>,
+    /// The number of neurons that were ablated.
+    tested: usize,
+    of_model: usize,
+}
+
+/// Returns the neurons with the largest effects; `None` if the stage ends early.
 fn most_important<B: Backend>(
     bench: &Bench<B>,
     (samples, question): (&[Sample], &Question),
-    count: usize,
+    extent: Extent,
     device: &B::Device,
-) -> Result<Option<Vec<Neuron>>> {
-    let mut recorder = HiddenRecorder(Vec::new());
-    stream(bench.model, bench.batch.inputs.clone(), &mut recorder)?;
-    let hidden = recorder.0;
-    let replacements = match question.corrupted.is_empty() {
-        true => hidden.iter().map(|activation| bench.mean(activation.clone())).collect(),
-        false => {
-            let batch = Sample::batch_of(&question.corrupted_samples(samples));
-            let mut recorder = HiddenRecorder(Vec::new());
-            stream(bench.model, DeviceBatch::new(&batch, device).inputs, &mut recorder)?;
-            recorder.0
-        }
-    };
-    let changes = replacements.iter().zip(hidden).map(|(new, old)| new.clone().expand(old.shape()) - old);
+) -> Result<Option<RankedNeurons>> {
+    let ablation = NeuronAblation { bench, changes: changes(bench, (samples, question), device)? };
     let shares = shares::<STEPS>();
-    let Some(mut estimates) = estimates_at(bench, &changes.collect::<Vec<_>>(), &shares)? else {
+    let Some(mut estimates) = estimates_at(bench, &ablation.changes, &shares)? else {
         return Ok(None);
     };
     estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-    estimates.truncate(count.saturating_mul(ABLATED_PER_REPORTED));
     let full_values = FullValues::new(bench, samples);
-    let total = estimates.len();
-    let mut neurons = Vec::new();
-    for (done, ([layer, neuron], estimated)) in estimates.into_iter().enumerate() {
-        bench.watch.report(ExplanationStage::Neurons, done, total);
-        if bench.watch.ends(ExplanationStage::Neurons) {
-            return Ok(None);
-        }
-        let mut ablation = NeuronAblation { layer, neuron, replacement: &replacements[layer] };
-        // Earlier layers compute what they compute in the full model.
-        let (x, inputs) = (bench.full.at(Site::Stream(layer)), (&bench.batch.inputs, &bench.memories[..]));
-        let last = bench.model.hidden_states_from((layer, x), inputs, None, &mut ablation)?;
-        let values = bench.values_after(last, 0).concat();
-        let (ablated, interval) = (mean(&values), full_values.interval(&values));
-        neurons.push(Neuron { layer, neuron, estimated, ablated, interval, contexts: Vec::new() });
-    }
     let change = |it: &Neuron| (it.ablated - full_values.mean()).abs();
-    neurons.sort_by(|a, b| change(b).total_cmp(&change(a)));
-    neurons.truncate(count);
-    Ok(Some(neurons))
+    let (reported, round, rounds) = match extent {
+        Extent::UntilSettled { reported, round } => (reported, round, MAX_ROUNDS),
+        Extent::Exactly(count) => (1, count.max(1), 1),
+    };
+    let (mut neurons, mut tested) = (Vec::<Neuron>::new(), 0);
+    for candidates in estimates.chunks(round).take(rounds) {
+        let progress = (tested, (tested + 2 * round).min(estimates.len()));
+        let Some(values) = ablation.values(candidates, progress)? else { return Ok(None) };
+        let found = candidates.iter().zip(values).map(|(&([layer, neuron], estimated), values)| {
+            let (ablated, interval) = (mean(&values), full_values.interval(&values));
+            Neuron { layer, neuron, estimated, ablated, interval, contexts: Vec::new() }
+        });
+        let smallest = neurons.last().filter(|_| neurons.len() == reported).map(&change);
+        let found: Vec<Neuron> = found.collect();
+        tested += found.len();
+        if smallest.is_some_and(|smallest| found.iter().all(|it| change(it) <= smallest)) {
+            break;
+        }
+        neurons.extend(found);
+        neurons.sort_by(|a, b| change(b).total_cmp(&change(a)));
+        neurons.truncate(reported);
+    }
+    Ok(Some(RankedNeurons { neurons, tested, of_model: estimates.len() }))
 }
 
-/// Returns the largest change of the `full` quantity when a neuron is ablated, of the neurons that gradients rank first;
-/// `None` if the stage ends early.
+/// Returns the change of the hidden activation of each layer that ablates its neurons, `[batch, time, d_inner]`.
+fn changes<B: Backend>(
+    bench: &Bench<B>,
+    (samples, question): (&[Sample], &Question),
+    device: &B::Device,
+) -> Result<Vec<Tensor<B, 3>>> {
+    let hidden = |inputs: Inputs<B>| {
+        let mut recorder = HiddenRecorder(Vec::new());
+        stream(bench.model, inputs, &mut recorder)?;
+        Ok::<_, crate::Error>(recorder.0)
+    };
+    let old = hidden(bench.batch.inputs.clone())?;
+    let new = match question.corrupted.is_empty() {
+        true => old.iter().map(|activation| bench.mean(activation.clone())).collect(),
+        false => {
+            let batch = Sample::batch_of(&question.corrupted_samples(samples));
+            hidden(DeviceBatch::new(&batch, device).inputs)?
+        }
+    };
+    Ok(new.into_iter().zip(old).map(|(new, old)| new.expand(old.shape()) - old).collect())
+}
+
+/// Ablates neurons.
+struct NeuronAblation<'a, 'b, B: Backend> {
+    bench: &'a Bench<'b, B>,
+    /// The change of the hidden activation of each layer that ablates its neurons, `[batch, time, d_inner]`.
+    changes: Vec<Tensor<B, 3>>,
+}
+
+impl<B: Backend> NeuronAblation<'_, '_, B> {
+    /// Returns the quantity at each target when each neuron alone is ablated; `None` if the stage ends early. For the
+    /// progress, takes the number of neurons before and the total.
+    fn values(
+        &self,
+        neurons: &[([usize; 2], f64)],
+        (before, total): (usize, usize),
+    ) -> Result<Option<Vec<Vec<f64>>>> {
+        let (base, watch, mut found) = (self.bench.full_pass(), self.bench.watch, Vec::new());
+        for part in neurons.chunks(ABLATED_TOGETHER) {
+            let variants: Vec<Replacements<B>> = part.iter().map(|(at, _)| vec![self.output(*at)]).collect();
+            let done = before + found.len();
+            let values = self.bench.values_of_variants(&base, &variants, |count| {
+                watch.report(ExplanationStage::Neurons, done + count, total);
+                !watch.ends(ExplanationStage::Neurons)
+            })?;
+            found.extend(values);
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Returns the output of a feed-forward layer with one neuron ablated.
+    fn output(&self, [layer, neuron]: [usize; 2]) -> (Site, Tensor<B, 3>) {
+        let site = Site::FeedForward(layer);
+        let row = self.bench.model.blocks[layer].feed_forward.down.weight.val().narrow(0, neuron, 1); // [1, d_model]
+        let change = self.changes[layer].clone().narrow(2, neuron, 1); // [batch, time, 1]
+        (site, self.bench.full.at(site) + change * row.unsqueeze_dim::<3>(0))
+    }
+}
+
+/// Returns the largest change of the `full` quantity when a neuron is ablated, of the `count` neurons that gradients rank
+/// first; `None` if the stage ends early.
 ///
 /// # Errors
 /// Same as [`explain`](super::explain).
 pub(super) fn largest_change<B: Backend>(
     bench: &Bench<B>,
     explained: (&[Sample], &Question),
-    full: f64,
+    (full, count): (f64, usize),
     device: &B::Device,
 ) -> Result<Option<RandomEffect>> {
-    let found = most_important(bench, explained, 1, device)?;
-    let largest = found.and_then(|neurons| neurons.first().map(|it| (it.ablated - full).abs()));
-    Ok(largest.map(|largest| RandomEffect { largest, tested: ABLATED_PER_REPORTED }))
+    let Some(found) = most_important(bench, explained, Extent::Exactly(count), device)? else {
+        return Ok(None);
+    };
+    let largest = found.neurons.first().map(|it| (it.ablated - full).abs());
+    Ok(largest.map(|largest| RandomEffect { largest, tested: found.tested }))
 }
 
 /// Layer and index of each neuron, with an estimate.
@@ -297,26 +377,6 @@ impl<B: Backend> Hooks<Autodiff<B>> for GradientProbe<B> {
         let zeros = Tensor::zeros(activation.shape(), &activation.device()).require_grad();
         self.zeros.push(zeros.clone());
         activation + zeros
-    }
-}
-
-/// Replaces the activation of one neuron.
-struct NeuronAblation<'a, B: Backend> {
-    layer: usize,
-    neuron: usize,
-    /// The replacements of all neurons of the layer, `[batch, time, d_inner]`; axes of size 1 are broadcast.
-    replacement: &'a Tensor<B, 3>,
-}
-
-impl<B: Backend> Hooks<B> for NeuronAblation<'_, B> {
-    fn wants(&self, site: HookSite) -> bool {
-        is_hidden(site) && site.layer == self.layer
-    }
-
-    fn hook(&mut self, _site: HookSite, activation: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [batch, time, _] = activation.dims();
-        let new = self.replacement.clone().narrow(2, self.neuron, 1).expand([batch, time, 1]);
-        activation.slice_assign([0..batch, 0..time, self.neuron..self.neuron + 1], new)
     }
 }
 

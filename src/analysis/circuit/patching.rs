@@ -19,7 +19,7 @@ use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::bench::{components, select_positions};
+use super::bench::{components, mean, select_positions};
 use super::chance::RandomEffect;
 use super::gain::interval;
 use super::pairs::{Pair, padded};
@@ -69,9 +69,17 @@ pub struct Patching {
     pub together: usize,
     /// The pair that `stream` is computed on.
     pub pair: Pair,
+    /// All pairs, which the file does not hold.
+    #[serde(skip)]
+    all: Vec<Pair>,
 }
 
 impl Patching {
+    /// Returns all pairs. Of an explanation that was read from a file, this is only the one that it holds.
+    pub(super) fn all_pairs(&self) -> &[Pair] {
+        if self.all.is_empty() { std::slice::from_ref(&self.pair) } else { &self.all }
+    }
+
     /// Patches the outputs of heads and feed-forward layers, and the residual stream between them. Returns `None`
     /// without pairs, or if the corruption barely lowers the logit difference.
     ///
@@ -92,7 +100,6 @@ impl Patching {
             return Ok((None, false));
         }
         let bench = PatchingBench::new(model, pairs, device, watch)?;
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let [clean, corrupted] =
             [&bench.clean, &bench.corrupted].map(|pass| bench.differences(pass.at(Site::Logits), 0));
         let drops: Vec<f64> =
@@ -126,7 +133,7 @@ impl Patching {
         let Some((stream, together)) = typical.stream((components.len(), total))? else {
             return Ok((None, true));
         };
-        let (pairs, clean, corrupted) = (pairs.len(), mean(&clean), mean(&corrupted));
+        let (all, pairs, clean, corrupted) = (pairs.to_vec(), pairs.len(), mean(&clean), mean(&corrupted));
         let found = Self {
             pairs,
             clean,
@@ -138,6 +145,7 @@ impl Patching {
             stream,
             together,
             pair,
+            all,
         };
         Ok((Some(found), false))
     }
@@ -158,23 +166,22 @@ fn by_layer<T>(components: &[Site], values: impl Iterator<Item = Option<T>>) -> 
     (heads, feed_forward)
 }
 
-/// Returns the largest change of the logit difference of a corrupted sequence when the output of one component is restored;
-/// `None` if the stage ends early.
+/// Returns the largest change of the mean logit difference of corrupted sequences when the output of one component is
+/// restored; `None` if the stage ends early.
 ///
 /// # Errors
 /// Same as [`run`].
 pub(super) fn largest_change<B: Backend>(
     model: &Decoder<B>,
-    pair: &Pair,
+    pairs: &[Pair],
     device: &B::Device,
     watch: &dyn Watch,
 ) -> Result<Option<RandomEffect>> {
-    let pairs = std::slice::from_ref(pair);
     let bench = PatchingBench::new(model, pairs, device, watch)?;
     let restored: Vec<_> = components(model).map(|site| vec![(site, bench.clean.at(site))]).collect();
-    let corrupted = bench.differences(bench.corrupted.at(Site::Logits), 0)[0];
+    let corrupted = mean(&bench.differences(bench.corrupted.at(Site::Logits), 0));
     let patched = bench.patched(&bench.base()?, (&restored, first_difference(pairs)), (0, restored.len()))?;
-    let change = |differences: &Vec<f64>| (differences[0] - corrupted).abs();
+    let change = |differences: &Vec<f64>| (mean(differences) - corrupted).abs();
     Ok(patched.map(|patched| RandomEffect {
         largest: patched.iter().map(change).fold(0.0, f64::max),
         tested: restored.len(),

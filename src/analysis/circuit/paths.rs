@@ -30,8 +30,6 @@ const MAX_EXHAUSTIVE_COMPONENTS: usize = 16;
 const MIN_ESTIMATE: f64 = 0.5;
 /// The maximum number of selected connections, those with the largest estimates.
 const MAX_SELECTED: usize = 128;
-/// The maximum number of selected connections in a model with random weights, of which only the largest effect counts.
-const MAX_RANDOM: usize = 8;
 /// The number of connections that are patched before the stage may end.
 const PATCHED_TOGETHER: usize = 32;
 
@@ -148,19 +146,19 @@ pub(super) fn paths<B: Backend>(
 }
 
 /// Returns the largest change of the `full` quantity when a single connection between components is ablated: of all, or of
-/// a few with the largest estimates.
+/// the `count` with the largest estimates.
 ///
 /// # Errors
 /// Same as [`run`](super::run).
 pub(super) fn largest_change<B: Backend>(
     bench: &Bench<B>,
     components: &[Component],
-    full: f64,
+    (full, count): (f64, usize),
 ) -> Result<RandomEffect> {
     let (ends, is_exhaustive) = ends(bench, components);
     let search = PathSearch::new(bench, &ends, is_exhaustive, 0.0)?;
     let (mut candidates, ..) = search.candidates()?;
-    search.select(&mut candidates, MAX_RANDOM);
+    search.select(&mut candidates, count);
     let values = search.patched(&candidates)?;
     let changes = values.iter().flatten().map(|values| (mean(values) - full).abs());
     Ok(RandomEffect { largest: changes.fold(0.0, f64::max), tested: values.iter().flatten().count() })
@@ -342,6 +340,7 @@ mod tests {
             cross: false,
             feed_forward: head.is_none(),
             kinds: Vec::new(),
+            kind_scores: Vec::new(),
             estimated: None,
             ablated: 0.0,
             interval: None,

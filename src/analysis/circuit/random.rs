@@ -4,7 +4,9 @@ use burn::tensor::backend::Backend;
 
 use super::bench::{Bench, mean};
 use super::chance::{RandomEffect, RandomEffects};
+use super::explain::scores;
 use super::explanation::Explanation;
+use super::kind::HeadKind;
 use super::pass::explainable;
 use super::question::Question;
 use super::repeat::largest_weights;
@@ -62,7 +64,7 @@ impl Explanation {
         bench.watch = &random_watch;
         let full = mean(&bench.values(&bench.full));
         watch.report(STAGE, 0, PARTS);
-        let (largest, components) = bench.largest_change(full)?;
+        let (largest, components) = bench.largest_change(full, self.gain.ablated_alone)?;
         let mut effects = RandomEffects {
             largest,
             components,
@@ -70,26 +72,47 @@ impl Explanation {
             connections: None,
             neurons: None,
             patching: None,
-            kinds: self.repeated.as_ref().map_or(Vec::new(), |it| largest_weights(&bench, it.length)),
+            kinds: self.largest_weights(&bench, &samples),
         };
         watch.report(STAGE, 1, PARTS);
         if !self.edges.is_empty() && !watch.ends(STAGE) {
-            effects.connections = Some(paths::largest_change(&bench, &self.components, full)?);
+            effects.connections =
+                Some(paths::largest_change(&bench, &self.components, (full, self.connections.patched))?);
         }
         watch.report(STAGE, 2, PARTS);
         if !self.neurons.neurons.is_empty() && !watch.ends(STAGE) {
-            effects.neurons = neurons::largest_change(&bench, (&samples, question), full, device)?;
+            let tested = (full, self.neurons.tested);
+            effects.neurons = neurons::largest_change(&bench, (&samples, question), tested, device)?;
         }
         watch.report(STAGE, 3, PARTS);
         if let Some(found) = self.views.patching.as_ref().filter(|_| !watch.ends(STAGE)) {
-            effects.patching = patching::largest_change(bench.model, &found.pair, device, &random_watch)?;
+            effects.patching =
+                patching::largest_change(bench.model, found.all_pairs(), device, &random_watch)?;
         }
         if watch.ends(STAGE) {
             self.cut(STAGE);
         }
-        self.sentences.extend(describe(&effects, self.gain.quantity.name(), bench.replacements.len()));
+        let pairs = self.views.patching.as_ref().map_or(0, |it| it.pairs);
+        let sizes = [bench.replacements.len(), pairs];
+        self.sentences.extend(describe(&effects, self.gain.quantity.name(), sizes));
         self.random_effects = Some(effects);
         Ok(self)
+    }
+
+    /// Returns the largest weight of any head of a model, for each kind of the circuit's heads that depends on attention
+    /// weights, and for each kind that a repetition reveals.
+    fn largest_weights<B: Backend>(&self, bench: &Bench<B>, samples: &[Sample]) -> Vec<(HeadKind, f64)> {
+        let mut found = self.repeated.as_ref().map_or(Vec::new(), |it| largest_weights(bench, it.length));
+        let scores = scores(bench, samples);
+        let heads = self.components.iter().filter(|component| !component.cross);
+        for &kind in heads.flat_map(|component| &component.kinds) {
+            let Some(score) = kind.score().filter(|_| found.iter().all(|(known, _)| *known != kind)) else {
+                continue;
+            };
+            let weights = scores.iter().flatten().filter_map(|head| head[score]);
+            found.push((kind, weights.fold(0.0, f64::max)));
+        }
+        found
     }
 
     /// Records that the explanation ended before the effects with random weights were known.
@@ -102,8 +125,8 @@ impl Explanation {
     }
 }
 
-/// Formats the effects in a model of `all` components as sentences.
-fn describe(effects: &RandomEffects, quantity: &str, all: usize) -> Vec<String> {
+/// Formats the effects as sentences. The sizes are the number of components of the model, and of pairs of sequences.
+fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -> Vec<String> {
     let RandomEffects { largest, components, targets, connections, neurons, patching, kinds } = effects;
     let chosen = match *components < all {
         true => format!(" with the largest estimates, of {},", thousands(all as f64)),
@@ -126,8 +149,9 @@ fn describe(effects: &RandomEffects, quantity: &str, all: usize) -> Vec<String> 
     sentences.extend(neurons.map(|it| of("neuron", it, 4)));
     sentences.extend(patching.map(|RandomEffect { largest, tested }| {
         format!(
-            "With random weights, restoring any one of {} in one pair changes the logit difference by at most {}.",
+            "With random weights, restoring any one of {} in {} changes the logit difference by at most {}.",
             counted(tested, "component"),
+            counted(pairs, "pair"),
             fixed(largest, 2)
         )
     }));

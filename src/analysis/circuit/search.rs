@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 
 use super::bench::{Ablated, Bench};
-use super::estimates::{estimates, local_estimates, rough_estimates};
+use super::estimates::{estimates, local_estimates};
 use super::pass::Site;
 use super::redundant::OfKind;
 use super::variants::BasePass;
@@ -42,6 +42,8 @@ pub(super) struct Found {
     /// Components of the circuit, each with the quantity when it alone is ablated. The component whose ablation changes the
     /// quantity least comes first. Components may be missing if the search ended early.
     pub alone: Vec<Ablated>,
+    /// The number of components that were ablated alone, in the circuit or not.
+    pub ablated_alone: usize,
     pub pruned: Pruned,
     /// The preferred components.
     pub of_kind: Vec<OfKind>,
@@ -87,21 +89,21 @@ impl<B: Backend> Bench<'_, B> {
         Ok(ranked)
     }
 
-    /// Returns the largest change of the `full` quantity when a single component is ablated, and the number of components that
-    /// were ablated. Of many components, these are the ones with the largest estimates.
-    pub fn largest_change(&self, full: f64) -> Result<(f64, usize)> {
+    /// Returns the largest change of the `full` quantity when one of up to `count` components is ablated, and the number of
+    /// components that were. Of many components, these are the ones with the largest estimates.
+    pub fn largest_change(&self, full: f64, count: usize) -> Result<(f64, usize)> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         let candidates = match all.len() <= MAX_SINGLE_ABLATIONS || self.model.encoder.is_some() {
             true => all,
             false => {
-                let mut estimates = rough_estimates(self)?;
+                let mut estimates = estimates(self)?;
                 estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-                estimates.into_iter().take(MAX_SINGLE_ABLATIONS).map(|(site, _)| site).collect()
+                estimates.into_iter().take(count).map(|(site, _)| site).collect()
             }
         };
         let progress = (ExplanationStage::RandomWeights, 0, candidates.len());
         let ranked = self.rank(&self.full_pass(), &candidates, full, progress)?;
-        Ok((ranked.last().map_or(0.0, |it| (it.mean() - full).abs()), candidates.len()))
+        Ok((ranked.last().map_or(0.0, |it| (it.mean() - full).abs()), ranked.len()))
     }
 
     /// Searches for a circuit. Of many components, most are ruled out by gradients before any is ablated together with
@@ -116,6 +118,7 @@ impl<B: Backend> Bench<'_, B> {
                 let kept = all.into_iter().map(|site| (site, None)).collect();
                 let pruned = Pruned { kept, value: full, smaller_sets: None };
                 return Ok(Found {
+                    ablated_alone: ranked.len(),
                     alone: ranked,
                     pruned,
                     of_kind: Vec::new(),
@@ -126,7 +129,8 @@ impl<B: Backend> Bench<'_, B> {
             let (pruned, is_complete) = self.prune(ranked.clone(), Vec::new(), (full, tolerance))?;
             let alone = self.ablated_alone(&pruned, ranked, full)?;
             let cut = if is_complete { Vec::new() } else { vec![stage] };
-            return Ok(Found { alone, pruned, of_kind: Vec::new(), estimates: Vec::new(), cut });
+            let (ablated_alone, of_kind) = (all.len(), Vec::new());
+            return Ok(Found { alone, ablated_alone, pruned, of_kind, estimates: Vec::new(), cut });
         }
         let mut estimates = estimates(self)?;
         estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
@@ -135,9 +139,11 @@ impl<B: Backend> Bench<'_, B> {
         let ablated = self.prune_by_estimates(estimates.clone(), (full, tolerance), preferred)?;
         let (pruned, of_kind, is_complete) = self.prune_but(ablated, (full, tolerance), preferred)?;
         let mut cut: Vec<ExplanationStage> = (!is_complete).then_some(stage).into_iter().collect();
+        let known: Vec<Site> = alone.iter().map(|it| it.site).collect();
         let alone = self.ablated_alone(&pruned, alone, full)?;
+        let ablated_alone = known.len() + alone.iter().filter(|it| !known.contains(&it.site)).count();
         cut.extend((alone.len() < pruned.kept.len()).then_some(ExplanationStage::SingleAblations));
-        Ok(Found { alone, pruned, of_kind, estimates, cut })
+        Ok(Found { alone, ablated_alone, pruned, of_kind, estimates, cut })
     }
 
     /// Prunes the components that are not `ablated`, except those of the `preferred` ones that contribute. Returns false if

@@ -1,18 +1,20 @@
 //! An explanation as sentences.
 
-use super::explanation::{AttendedToken, CircuitGain, Component, Cut, Edge, Explanation, TestedConnections};
+mod effects;
+mod heads;
+
+use self::effects::{ablating, describe_effect, effect_at_targets, interval_of_change};
+use self::heads::{after_layer, behaviour, describe_attended};
+use super::explanation::{Component, Cut, Edge, Explanation, TestedConnections};
 use super::kind::HeadKind;
 use super::patching::Patching;
 use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
 use super::watch::ExplanationStage;
 use super::weights::HeadInput;
-use crate::analysis::{HeadScores, Score};
+use crate::analysis::HeadScores;
 use crate::data::Vocabulary;
-use crate::numbers::{counted, fixed, signed, thousands};
-
-/// The minimum share of the gain by which the ablation of a harmful component improves the model.
-const MIN_HARM: f64 = 0.01;
+use crate::numbers::{counted, fixed, thousands};
 
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it. Tokens are named if the vocabulary is known.
@@ -48,8 +50,7 @@ pub(super) fn sentences(
         sentences.extend(describe_attended(&explanation.basis.inputs, component, vocabulary));
         let at = (component.layer, component.head, component.cross);
         let into = |edge: &&Edge| (edge.to.0, edge.to.1, edge.to_cross) == at;
-        sentences
-            .extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(edge, &explanation.gain)));
+        sentences.extend(explanation.edges.iter().filter(into).map(|edge| describe_edge(explanation, edge)));
     }
     sentences.extend(explanation.views.patching.as_ref().and_then(describe_patching));
     sentences
@@ -75,23 +76,6 @@ fn rounded(value: f64) -> String {
 
 fn percent(share: f64) -> String {
     format!("{} %", fixed(share * 100.0, 0))
-}
-
-/// Formats the 95 % interval of a change, or nothing if it is unknown.
-fn interval_of_change(interval: Option<[f64; 2]>) -> String {
-    let signed = |change: f64| signed(change, 2).replace('-', "−");
-    let text = interval.map(|interval| interval.map(signed));
-    text.map_or(String::new(), |[low, high]| format!(" (95 % interval of the change: {low} to {high})"))
-}
-
-/// Formats the effect of an ablation, as "raises the loss from 1.20 to 1.94".
-fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
-    let ([before, after], name) = ([full, ablated].map(rounded), quantity.name());
-    match before == after {
-        true => format!("leaves the {name} at {before}"),
-        false if ablated > full => format!("raises the {name} from {before} to {after}"),
-        false => format!("lowers the {name} from {before} to {after}"),
-    }
 }
 
 /// Names the positions of the targets, if the model is better than the unigram baseline only at some.
@@ -203,104 +187,20 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &R
     sentences
 }
 
-/// States the effect of a component in the full model and in the circuit.
-fn describe_effect(
-    Component { ablated, interval, without, without_kind, .. }: &Component,
-    gain: &CircuitGain,
-) -> String {
-    let mut effect = effect(gain.quantity, gain.model, *ablated) + &interval_of_change(*interval);
-    // A change may be due to chance, or negligible.
-    let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
-    let is_large = (ablated - gain.model).abs() >= MIN_HARM * (gain.model - gain.baseline).abs();
-    if gain.quantity.is_worse(gain.model, *ablated) && is_certain && is_large {
-        effect += ", so it makes the model worse on these sequences";
-    }
-    let without = without.map(|without| percent(gain.share(without)));
-    let without = without.map(|share| format!("; without it, the circuit recovers {share}"));
-    let of_kind = without_kind.map(|values| values.map(|value| percent(gain.share(value))));
-    let of_kind = of_kind.map(|[none, with]| {
-        format!(
-            "; with the other induction heads ablated, it recovers {none} without this one and {with} with it"
-        )
-    });
-    format!("{effect}{}{}.", without.unwrap_or_default(), of_kind.unwrap_or_default())
-}
-
 fn describe_component(
     explanation: &Explanation,
     component: &Component,
     scores: &[Vec<HeadScores>],
 ) -> String {
-    let Component { layer, head, cross, .. } = component;
-    let gain = &explanation.gain;
-    let verb = gain.ablation.verb();
-    let effect = describe_effect(component, gain);
-    let Some(head) = *head else {
-        let verb = verb[..1].to_uppercase() + &verb[1..];
-        return format!("{verb} the feed-forward layer of layer {layer} {effect}");
+    let Component { layer, head, cross, .. } = *component;
+    let effect = describe_effect(explanation, component);
+    let Some(head) = head else {
+        let ablating = ablating(&explanation.gain, &format!("the feed-forward layer of layer {layer}"));
+        return format!("{}{} {effect}", ablating[..1].to_uppercase(), &ablating[1..]);
     };
-    let scores = &scores[*layer][head];
-    let weight = |score: Score| score.text(scores[score].unwrap_or_default());
-    let behaviours = component.kinds.iter().map(|kind| match kind {
-        HeadKind::NextToken => "attends to the next token of the source".to_string(),
-        HeadKind::FirstToken if *cross => "attends to the first token of the source".to_string(),
-        HeadKind::Positional if *cross => "attends to the source by position alone".to_string(),
-        HeadKind::PreviousToken => {
-            format!("attends to the previous token (weight {})", weight(Score::Previous))
-        }
-        HeadKind::Induction => {
-            let weight = weight(Score::Induction);
-            format!("attends to the token after an earlier occurrence of the same token (weight {weight})")
-        }
-        HeadKind::Duplicate => {
-            format!("attends to earlier occurrences of the same token (weight {})", weight(Score::Duplicate))
-        }
-        HeadKind::Itself => format!("attends to its own token (weight {})", weight(Score::Itself)),
-        HeadKind::FirstToken => {
-            format!("attends to the first token, an attention sink (weight {})", weight(Score::First))
-        }
-        HeadKind::Separator => "attends to one token wherever it occurs".to_string(),
-        HeadKind::Positional => {
-            format!("attends by position alone, {} tokens back on average", weight(Score::Distance))
-        }
-        HeadKind::Copying => {
-            let heads = [&explanation.heads.weights[*layer][head], &explanation.heads.random_weights];
-            let [copying, random] = heads.map(|weights| fixed(weights.copying, 2));
-            format!("copies tokens (copying score {copying}, random weights {random})")
-        }
-    });
-    let behaviours = behaviours.collect::<Vec<_>>();
-    let behaviour =
-        if behaviours.is_empty() { "is not of a known kind".to_string() } else { behaviours.join(" and ") };
-    let head = after_layer([*layer, head], *cross);
-    format!("Layer {head} {behaviour}; {verb} it {effect}")
-}
-
-/// Names the tokens that a head attends to at the target of a prompt.
-fn describe_attended(
-    inputs: &[u32],
-    Component { layer, head, attends, .. }: &Component,
-    vocabulary: Option<&Vocabulary>,
-) -> Option<String> {
-    let name = |position: usize| match vocabulary {
-        Some(vocabulary) => format!("`{}`", vocabulary.token(inputs[position])),
-        None => format!("token {}", inputs[position]),
-    };
-    let weight = |it: &AttendedToken| {
-        format!("{} (position {}, weight {})", name(it.position), it.position, fixed(it.weight, 2))
-    };
-    let (last, tokens) = (inputs.len() - 1, attends.iter().map(weight).collect::<Vec<_>>());
-    let head = after_layer([*layer, (*head)?], false);
-    (!tokens.is_empty()).then(|| {
-        let from = name(last);
-        format!("Layer {head} attends from {from} (position {last}) to {}.", tokens.join(" and "))
-    })
-}
-
-/// Formats the name of a head without its first word, "layer": "1 head 0" or "1 cross-attention head 0".
-fn after_layer([layer, head]: [usize; 2], cross: bool) -> String {
-    let kind = if cross { "cross-attention " } else { "" };
-    format!("{layer} {kind}head {head}")
+    let behaviour = behaviour(&explanation.heads, component, &scores[layer][head]);
+    let ablating = ablating(&explanation.gain, "it");
+    format!("Layer {} {behaviour}; {ablating} {effect}", after_layer([layer, head], cross))
 }
 
 /// Formats the name of the end of a connection.
@@ -311,7 +211,7 @@ fn end_name((layer, head): (usize, Option<usize>), cross: bool) -> String {
     }
 }
 
-fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
+fn describe_edge(explanation: &Explanation, edge: &Edge) -> String {
     let (from, to) = (end_name(edge.from, edge.from_cross), end_name(edge.to, edge.to_cross));
     let input = edge.input.map(|input| match input {
         HeadInput::Query => ("queries", "Q"),
@@ -327,10 +227,11 @@ fn describe_edge(edge: &Edge, gain: &CircuitGain) -> String {
         (None, _) => String::new(),
     };
     format!(
-        "{}{} reads the output of {from}{through}; ablating this path {}{}.",
+        "{}{} reads the output of {from}{through}; {} {}{}.",
         to[..1].to_uppercase(),
         &to[1..],
-        effect(gain.quantity, gain.model, edge.ablated),
+        ablating(&explanation.gain, "this path"),
+        effect_at_targets(explanation, edge.ablated),
         interval_of_change(edge.interval),
     )
 }
@@ -357,19 +258,4 @@ fn describe_patching(patching: &Patching) -> Option<String> {
         percent(*share),
         interval.unwrap_or_default()
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn effect_states_the_sign_of_the_change() {
-        assert_eq!(effect(Quantity::Loss, 1.94, 1.53), "lowers the loss from 1.94 to 1.53");
-        assert_eq!(effect(Quantity::Loss, 1.53, 1.94), "raises the loss from 1.53 to 1.94");
-        assert_eq!(effect(Quantity::Loss, 1.531, 1.534), "leaves the loss at 1.53");
-        let difference = Quantity::LogitDifference;
-        assert_eq!(effect(difference, 1.0, -0.5), "lowers the logit difference from 1.00 to −0.50");
-        assert_eq!(effect(difference, -1e-9, 1e-9), "leaves the logit difference at 0.00");
-    }
 }

@@ -197,8 +197,8 @@ fn handmade_previous_token_copy_is_one_head() {
     assert!(found.edges.is_empty(), "{:?}", found.edges);
 }
 
-/// Draws all matrices uniformly, as in the initialisation of linear layers.
-struct Draw(ChaCha8Rng);
+/// Draws all matrices uniformly, as in the initialisation of linear layers, times a factor.
+struct Draw(ChaCha8Rng, f32);
 
 impl ModuleMapper<B> for Draw {
     fn map_float<const D: usize>(&mut self, parameter: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
@@ -206,7 +206,7 @@ impl ModuleMapper<B> for Draw {
         if D == 1 {
             return parameter;
         }
-        let size = 1.0 / (D_MODEL as f32).sqrt();
+        let size = self.1 / (D_MODEL as f32).sqrt();
         parameter.map(|it| {
             let shape = it.shape();
             let values: Vec<f32> =
@@ -217,7 +217,11 @@ impl ModuleMapper<B> for Draw {
 }
 
 fn randomly_initialised(seed: u64) -> Model<B> {
-    Model::Decoder(silent(2)).map(&mut Draw(generator(seed, Purpose::Expectation, [0, 0])))
+    randomly_initialised_with(seed, 1.0)
+}
+
+fn randomly_initialised_with(seed: u64, size: f32) -> Model<B> {
+    Model::Decoder(silent(2)).map(&mut Draw(generator(seed, Purpose::Expectation, [0, 0]), size))
 }
 
 fn sequence(tokens: &[u32]) -> Sample {
@@ -240,12 +244,12 @@ fn untrained_weights_have_no_circuit() {
         &[2, 6],
         &[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6],
     ];
-    for seed in 0..100 {
-        let model = randomly_initialised(seed);
+    for (seed, size) in (0..100).flat_map(|seed| [1.0, 4.0, 16.0].map(|size| (seed, size))) {
+        let model = randomly_initialised_with(seed, size);
         for tokens in inputs {
-            assert!(no_circuit(&model, &[sequence(tokens)]).is_some(), "seed {seed}, {tokens:?}");
+            assert!(no_circuit(&model, &[sequence(tokens)]).is_some(), "seed {seed}, {size}, {tokens:?}");
         }
-        let reason = no_circuit(&model, &motifs(5)).unwrap_or_else(|| panic!("seed {seed}"));
+        let reason = no_circuit(&model, &motifs(5)).unwrap_or_else(|| panic!("seed {seed}, {size}"));
         assert!(reason.contains("rule out chance"), "{reason}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::analysis::circuit::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
 use crate::data::Vocabulary;
 use crate::error::excerpt;
-use crate::numbers::{fixed, signed};
+use crate::numbers::{fixed, signed, thousands};
 use crate::terminal::say;
 
 /// The number of contexts that the table shows for each neuron.
@@ -13,7 +13,7 @@ const MAX_WIDTH: usize = 40;
 
 /// Prints the neurons, if there are any.
 pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
-    let NeuronAnalysis { neurons, neuron_contexts } = &explanation.neurons;
+    let NeuronAnalysis { neurons, tested, of_model, neuron_contexts } = &explanation.neurons;
     let (Some(source), false) = (neuron_contexts, neurons.is_empty()) else { return };
     let gain = &explanation.gain;
     let has_intervals = neurons.iter().any(|it| it.interval.is_some());
@@ -23,7 +23,9 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
         ContextSource::Input => "in the explained input, as the model has no validation set",
     };
     say(&format!(
-        "Neurons (layer.mlp.neuron) with the largest effects, of twice as many that gradients rank first: the change of the {} when each is {}{}, and the tokens at the end of which it is most active {place}, with its activation:",
+        "Neurons (layer.mlp.neuron) with the largest effects of the {} with the largest estimates that were ablated, of {}: the change of the {} when each is {}{}, and the tokens at the end of which it is most active {place}, with its activation:",
+        thousands(*tested as f64),
+        thousands(*of_model as f64),
         gain.quantity.name(),
         gain.ablation.participle(),
         if has_intervals { ", with its 95 % interval" } else { "" },

@@ -1,8 +1,31 @@
 //! Tests of drawing damaged explanations.
 
 use super::*;
+use crate::analysis::circuit::Basis;
 use crate::analysis::circuit::tests::explained_induction;
 use crate::files::mutations;
+
+#[test]
+fn the_explained_positions_set_the_colours_of_attribution() {
+    let vocabulary = Vocabulary::integers(7, &[]);
+    let mut found = explained_induction();
+    let time = found.basis.inputs.len();
+    for (index, part) in found.views.attribution.iter_mut().enumerate() {
+        part.first = vec![if index == 0 { 40.0 } else { -30.0 }; time];
+        part.first[time - 1] = -0.5;
+    }
+    let drawn = |positions: Vec<usize>| {
+        let found = Explanation { basis: Basis { positions, ..found.basis.clone() }, ..found.clone() };
+        let tokens: Vec<String> = found.basis.inputs.iter().map(|&id| vocabulary.token(id)).collect();
+        let chosen = chosen_positions(&found, time);
+        let rows: Vec<_> =
+            found.views.attribution.iter().map(|it| (it.part.clone(), &it.first[..])).collect();
+        let svg = attribution("run", &found, &tokens).to_svg().unwrap();
+        (scale(&rows, &chosen, time), svg.contains("framed"))
+    };
+    assert_eq!(drawn(vec![time - 1]), ((0.5, true), true));
+    assert_eq!(drawn((0..time).collect()), ((40.0, false), false));
+}
 
 #[test]
 fn damaged_explanations_are_refused_or_drawn() {

@@ -1,0 +1,79 @@
+//! The effects of ablations as parts of sentences.
+
+use super::{percent, rounded};
+use crate::analysis::circuit::explanation::{CircuitGain, Component, Explanation};
+use crate::analysis::circuit::question::Quantity;
+use crate::numbers::{counted, signed};
+
+/// The minimum share of the gain by which the ablation of a harmful component improves the model.
+const MIN_HARM: f64 = 0.01;
+
+/// Formats an ablation, as "mean-ablating it at all positions".
+pub(super) fn ablating(gain: &CircuitGain, what: &str) -> String {
+    format!("{} {what} at all positions", gain.ablation.verb())
+}
+
+/// Formats the 95 % interval of a change, or nothing if it is unknown.
+pub(super) fn interval_of_change(interval: Option<[f64; 2]>) -> String {
+    let signed = |change: f64| signed(change, 2).replace('-', "−");
+    let text = interval.map(|interval| interval.map(signed));
+    text.map_or(String::new(), |[low, high]| format!(" (95 % interval of the change: {low} to {high})"))
+}
+
+/// Formats the effect of an ablation at the explained targets, as "raises the loss from 1.20 to 1.94 over 32 targets".
+pub(super) fn effect_at_targets(Explanation { gain, basis, .. }: &Explanation, ablated: f64) -> String {
+    let targets = match basis.positions[..] {
+        [position] if basis.sequences == 1 => format!("at position {position}"),
+        _ => format!("over {}", counted(basis.targets, "target")),
+    };
+    format!("{} {targets}", effect(gain.quantity, gain.model, ablated))
+}
+
+/// Formats the effect of an ablation, as "raises the loss from 1.20 to 1.94".
+fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
+    let ([before, after], name) = ([full, ablated].map(rounded), quantity.name());
+    match before == after {
+        true => format!("leaves the {name} at {before}"),
+        false if ablated > full => format!("raises the {name} from {before} to {after}"),
+        false => format!("lowers the {name} from {before} to {after}"),
+    }
+}
+
+/// States the effect of a component in the full model and in the circuit.
+pub(super) fn describe_effect(
+    explanation: &Explanation,
+    Component { ablated, interval, without, without_kind, .. }: &Component,
+) -> String {
+    let gain = &explanation.gain;
+    let mut effect = effect_at_targets(explanation, *ablated) + &interval_of_change(*interval);
+    // A change may be due to chance, or negligible.
+    let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
+    let is_large = (ablated - gain.model).abs() >= MIN_HARM * (gain.model - gain.baseline).abs();
+    if gain.quantity.is_worse(gain.model, *ablated) && is_certain && is_large {
+        effect += ", so it makes the model worse on these sequences";
+    }
+    let without = without.map(|without| percent(gain.share(without)));
+    let without = without.map(|share| format!("; without it, the circuit recovers {share}"));
+    let of_kind = without_kind.map(|values| values.map(|value| percent(gain.share(value))));
+    let of_kind = of_kind.map(|[none, with]| {
+        format!(
+            "; with the other induction heads ablated, it recovers {none} without this one and {with} with it"
+        )
+    });
+    format!("{effect}{}{}.", without.unwrap_or_default(), of_kind.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effect_states_the_sign_of_the_change() {
+        assert_eq!(effect(Quantity::Loss, 1.94, 1.53), "lowers the loss from 1.94 to 1.53");
+        assert_eq!(effect(Quantity::Loss, 1.53, 1.94), "raises the loss from 1.53 to 1.94");
+        assert_eq!(effect(Quantity::Loss, 1.531, 1.534), "leaves the loss at 1.53");
+        let difference = Quantity::LogitDifference;
+        assert_eq!(effect(difference, 1.0, -0.5), "lowers the logit difference from 1.00 to −0.50");
+        assert_eq!(effect(difference, -1e-9, 1e-9), "leaves the logit difference at 0.00");
+    }
+}
