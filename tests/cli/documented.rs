@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path};
+use std::process::Command;
 
 use crate::{generate::run, text};
 
@@ -49,14 +50,18 @@ fn code(markdown: &str) -> Vec<String> {
     found
 }
 
+/// Extracts the targets of links to other files.
+fn links(markdown: &str) -> impl Iterator<Item = &str> {
+    let links = markdown.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
+    links.filter(|link| !link.is_empty() && !link.contains("://"))
+}
+
 /// Extracts the repository paths in a text, from links and from code.
 fn paths(markdown: &str) -> Vec<&str> {
-    let links = markdown.split("](").skip(1).filter_map(|link| link.split([')', '#']).next());
     let words = markdown.split(|c: char| c.is_whitespace() || "`()|,;:".contains(c));
     let folders = ["src/", "docs/", "assets/", "benches/", "examples/", "tests/", ".ci/"];
     let paths = words.filter(move |word| folders.iter().any(|folder| word.starts_with(folder)));
-    let paths = links.filter(|link| !link.is_empty() && !link.contains("://")).chain(paths);
-    paths.map(|path| path.trim_end_matches('.')).collect()
+    links(markdown).chain(paths).map(|path| path.trim_end_matches('.')).collect()
 }
 
 #[test]
@@ -71,6 +76,33 @@ fn documented_paths_exist() {
                 assert!(exists, "{}: {path} does not exist", page.display());
                 found += 1;
             }
+        }
+    }
+    assert!(found > 30, "{found}");
+}
+
+#[test]
+fn links_work_in_the_package() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["package", "--package", "causal-attention", "--list", "--allow-dirty", "--offline"]);
+    let listed = cargo.current_dir(root).output().unwrap();
+    assert!(listed.status.success(), "{}", text(&listed.stderr));
+    let listed = text(&listed.stdout);
+    let packaged = listed.lines().map(Path::new).collect::<Vec<_>>();
+    let mut found = 0;
+    for page in packaged.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        for link in links(&fs::read_to_string(root.join(page)).unwrap()) {
+            let mut target = page.parent().unwrap().to_path_buf();
+            for part in Path::new(link).components() {
+                match part {
+                    Component::ParentDir => assert!(target.pop(), "{}: {link}", page.display()),
+                    part => target.push(part),
+                }
+            }
+            let exists = packaged.iter().any(|path| path.starts_with(&target));
+            assert!(exists, "{}: {link} is not in the package", page.display());
+            found += 1;
         }
     }
     assert!(found > 30, "{found}");
