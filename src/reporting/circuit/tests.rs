@@ -1,5 +1,7 @@
 //! Tests of drawing damaged explanations.
 
+use causal_attention_report::WIDTH;
+
 use super::*;
 use crate::analysis::circuit::Basis;
 use crate::analysis::circuit::tests::explained_induction;
@@ -20,7 +22,7 @@ fn the_explained_positions_set_the_colours_of_attribution() {
         let chosen = chosen_positions(&found, time);
         let rows: Vec<_> =
             found.views.attribution.iter().map(|it| (it.part.clone(), &it.first[..])).collect();
-        let svg = attribution("run", &found, &tokens).to_svg().unwrap();
+        let svg = attribution(("run", WIDTH), &found, &tokens).to_svg().unwrap();
         (scale(&rows, &chosen, time), svg.contains("framed"))
     };
     assert_eq!(drawn(vec![time - 1]), ((0.5, true), true));

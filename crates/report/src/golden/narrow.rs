@@ -142,7 +142,7 @@ fn circuits(width: f64) -> Vec<Picture> {
     let names =
         ["embedding: 4.11 nats", "after layer 10, tuned: 2.25 nats", "output head: cross head 11 −0.25"];
     let rows = names.map(|name| (name.to_string(), values.as_slice())).to_vec();
-    let lens = TokenMatrix { rows, tokens: &words(31), role: "target", color };
+    let lens = TokenMatrix { rows, tokens: &words(31), role: "target", color, framed: &[] };
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
     vec![
         circuit.picture("repeat-decoder", width),
