@@ -204,7 +204,7 @@ pub struct NeuronAnalysis {
     /// The neurons, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neurons: Vec<Neuron>,
-    /// The number of neurons that were ablated: those with the largest estimates.
+    /// The number of neurons that were ablated: those that gradients and curvature rank first.
     #[serde(default, rename = "neurons_tested")]
     pub tested: usize,
     /// The number of neurons of the model.

@@ -2,19 +2,23 @@
 //! are most active.
 //!
 //! If the activation `a` of a neuron is replaced by `r`, the quantity `q` changes by about the sum over positions of
-//! `(r - a) · dq/da`. The gradients are averaged as in `estimates`. They rank the neurons, and are often wrong, so the
-//! neurons are then ablated, in this order, until a round of ablations finds none that belongs to the most important ones.
+//! `(r - a) · dq/da`. The gradients are averaged as in `estimates`; a second ranking adds the curvature at the sequences
+//! themselves. Both are often wrong, so the neurons are then ablated, in the order of the better of their two ranks, until a
+//! round of ablations finds none that belongs to the most important ones.
 //! Ablation is that of components: `r` is the mean, or the activation on the corrupted sequence. It changes the output of
 //! the feed-forward layer by `(r - a)` times the neuron's row of the output projection.
 
+mod contexts;
+
 use burn::backend::Autodiff;
-use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::bench::{Bench, components, mean};
+pub use self::contexts::context_samples;
+use self::contexts::with_contexts;
+use super::bench::{Bench, mean};
 use super::chance::RandomEffect;
 use super::estimates::{STEPS, copied, differentiable, embeddings, max_copies, mean_quantity, shares};
-use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis, NeuronContext};
+use super::explanation::{ContextSource, Explanation, Neuron, NeuronAnalysis};
 use super::full_values::FullValues;
 use super::pass::{Replacements, Site, explainable};
 use super::question::Question;
@@ -22,7 +26,6 @@ use super::watch::{ExplanationStage, Watch};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::analysis::view::floats;
-use crate::data::Sequences;
 use crate::evaluation::DeviceBatch;
 use crate::hooks::{HookPoint, HookSite, Hooks, NoHooks, Stack};
 use crate::model::{Decoder, Inputs, Model};
@@ -34,16 +37,6 @@ const ROUND_PER_REPORTED: usize = 4;
 const MAX_ROUNDS: usize = 16;
 /// The maximum number of neurons whose outputs are held at the same time.
 const ABLATED_TOGETHER: usize = 32;
-/// The maximum number of contexts of a neuron.
-const MAX_CONTEXTS: usize = 5;
-/// The maximum number of tokens in a context.
-const CONTEXT_LENGTH: usize = 6;
-/// The maximum number of tokens that are searched for contexts.
-const MAX_SEARCHED_TOKENS: usize = 1 << 16;
-/// The maximum number of floating-point operations of this search.
-const MAX_OPERATIONS: usize = 200_000_000_000;
-/// The number of tokens of a batch in this search.
-const BATCH_TOKENS: usize = 2_048;
 
 /// A search for neurons.
 #[derive(Clone, Copy)]
@@ -56,15 +49,6 @@ pub struct NeuronSearch<'a> {
     pub source: ContextSource,
     /// Follows the search, and may end it early.
     pub watch: &'a dyn Watch,
-}
-
-/// Returns the sequences of a set in which contexts are searched: as many as computing time allows.
-pub fn context_samples<B: Backend>(model: &Decoder<B>, set: &Sequences) -> Vec<Sample> {
-    // A pass has two operations per weight and token.
-    let tokens = (MAX_OPERATIONS / (2 * model.num_params()).max(1)).min(MAX_SEARCHED_TOKENS);
-    let length = Sample::max_length(components(model).count()).min(set.time());
-    let samples = Sample::first(set, (tokens / length.max(1)).max(2));
-    samples.into_iter().map(|sample| sample.truncated(length)).collect()
 }
 
 impl Explanation {
@@ -138,10 +122,11 @@ fn most_important<B: Backend>(
 ) -> Result<Option<RankedNeurons>> {
     let ablation = NeuronAblation { bench, changes: changes(bench, (samples, question), device)? };
     let shares = shares::<STEPS>();
-    let Some(mut estimates) = estimates_at(bench, &ablation.changes, &shares)? else {
+    let estimates = estimates_at(bench, &ablation.changes, &shares)?;
+    let Some((estimates, magnitudes)) = estimates.zip(magnitudes(bench, &ablation.changes)?) else {
         return Ok(None);
     };
-    estimates.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+    let estimates = in_order(estimates, &magnitudes);
     let full_values = FullValues::new(bench, samples);
     let change = |it: &Neuron| (it.ablated - full_values.mean()).abs();
     let (reported, round, rounds) = match extent {
@@ -257,77 +242,87 @@ fn estimates_at<B: Backend>(
     changes: &[Tensor<B, 3>],
     shares: &[f64],
 ) -> Result<Option<NeuronEstimates>> {
+    let mut sums = vec![Vec::new(); changes.len()];
+    let is_complete = for_each_product(bench, changes, shares, |layer, products| {
+        add(&mut sums[layer], products.sum_dims(&[0, 1]), 1.0 / shares.len() as f64);
+    })?;
+    Ok(is_complete.then(|| by_neuron(sums)))
+}
+
+/// Returns layer and index of each neuron, with an upper estimate of the magnitude of the change, from the gradients `g` at
+/// the sequences themselves. A trained model has small gradients, so the second order counts: the curvature of the loss is
+/// about its Fisher information, the sum of the squares of `n g` over `n` targets. `None` if the stage ends early.
+fn magnitudes<B: Backend>(bench: &Bench<B>, changes: &[Tensor<B, 3>]) -> Result<Option<NeuronEstimates>> {
+    let [mut first, mut second] = [vec![Vec::new(); changes.len()], vec![Vec::new(); changes.len()]];
+    let half_targets = bench.batch.tokens as f64 / 2.0;
+    let is_complete = for_each_product(bench, changes, &[0.0], |layer, products| {
+        add(&mut first[layer], products.clone().sum_dims(&[0, 1]), 1.0);
+        add(&mut second[layer], (products.clone() * products).sum_dims(&[0, 1]), half_targets);
+    })?;
+    let with_curvature =
+        |((at, first), (_, second)): (([usize; 2], f64), ([usize; 2], f64))| (at, first.abs() + second);
+    Ok(is_complete.then(|| by_neuron(first).into_iter().zip(by_neuron(second)).map(with_curvature).collect()))
+}
+
+/// Calls `visit` with each layer and the products of its `changes` and the gradients at each of the shares. Returns false if
+/// the stage ends early.
+fn for_each_product<B: Backend>(
+    bench: &Bench<B>,
+    changes: &[Tensor<B, 3>],
+    shares: &[f64],
+    mut visit: impl FnMut(usize, Tensor<B, 3>),
+) -> Result<bool> {
     let model = differentiable(bench.model);
     let inputs = &bench.batch.inputs;
-    let mut sums: Vec<Vec<f64>> = changes.iter().map(|change| vec![0.0; change.dims()[2]]).collect();
     for shares_of_pass in shares.chunks(max_copies(inputs)) {
         if bench.watch.ends(ExplanationStage::Neurons) {
-            return Ok(None);
+            return Ok(false);
         }
         let copies = shares_of_pass.len();
         let mut probe = GradientProbe { embedding: embeddings(bench, shares_of_pass), zeros: Vec::new() };
         let stream = stream(&model, copied(inputs, copies), &mut probe)?;
         let gradients = mean_quantity(bench, &model, stream).backward();
-        for ((zeros, change), sums) in probe.zeros.into_iter().zip(changes).zip(&mut sums) {
-            let Some(gradient) = zeros.grad(&gradients) else { continue };
-            let effects = floats((gradient * change.clone().repeat_dim(0, copies)).sum_dims(&[0, 1]));
-            sums.iter_mut()
-                .zip(effects)
-                .for_each(|(sum, effect)| *sum += f64::from(effect) / shares.len() as f64);
+        for (layer, (zeros, change)) in probe.zeros.into_iter().zip(changes).enumerate() {
+            // Layers that do not reach a target have no gradient.
+            let change = change.clone().repeat_dim(0, copies);
+            let products = match zeros.grad(&gradients) {
+                Some(gradient) => gradient * change,
+                None => change.zeros_like(),
+            };
+            visit(layer, products);
         }
     }
-    let of_layer = |(layer, sums): (usize, Vec<f64>)| {
-        sums.into_iter().enumerate().map(move |(neuron, sum)| ([layer, neuron], sum))
+    Ok(true)
+}
+
+/// Adds values, times a factor, to the sums of the neurons of a layer.
+fn add<B: Backend>(sums: &mut Vec<f64>, values: Tensor<B, 3>, factor: f64) {
+    let values = floats(values);
+    sums.resize(values.len(), 0.0);
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(value) * factor);
+}
+
+/// Returns the value of each neuron, from the values of each layer.
+fn by_neuron(values: Vec<Vec<f64>>) -> NeuronEstimates {
+    let of_layer = |(layer, values): (usize, Vec<f64>)| {
+        values.into_iter().enumerate().map(move |(neuron, value)| ([layer, neuron], value))
     };
-    Ok(Some(sums.into_iter().enumerate().flat_map(of_layer).collect()))
+    values.into_iter().enumerate().flat_map(of_layer).collect()
 }
 
-/// Adds to each neuron the contexts in which it is most active in `samples`. Equal contexts count once. Returns `None` if
-/// the stage ends early.
-fn with_contexts<B: Backend>(
-    model: &Decoder<B>,
-    mut neurons: Vec<Neuron>,
-    samples: &[Sample],
-    watch: &dyn Watch,
-    device: &B::Device,
-) -> Result<Option<Vec<Neuron>>> {
-    let longest = samples.iter().map(|sample| sample.inputs.len()).max().unwrap_or(1);
-    for samples in samples.chunks((BATCH_TOKENS / longest).max(1)) {
-        if watch.ends(ExplanationStage::Neurons) {
-            return Ok(None);
-        }
-        let mut recorder = HiddenRecorder(Vec::new());
-        stream(model, DeviceBatch::new(&Sample::batch_of(samples), device).inputs, &mut recorder)?;
-        for Neuron { layer, neuron, contexts, .. } in &mut neurons {
-            let [_, time, _] = recorder.0[*layer].dims();
-            let activations = floats(recorder.0[*layer].clone().narrow(2, *neuron, 1));
-            for (sample, row) in samples.iter().zip(activations.chunks(time)) {
-                for (position, &activation) in row[..sample.inputs.len()].iter().enumerate() {
-                    keep(contexts, sample, position, activation.into());
-                }
-            }
-        }
-    }
-    Ok(Some(neurons))
-}
-
-/// Adds the context of a position to the contexts of a neuron, if it is among those with the largest activations.
-fn keep(contexts: &mut Vec<NeuronContext>, sample: &Sample, position: usize, activation: f64) {
-    let is_larger = |it: &NeuronContext| it.activation.abs() >= activation.abs();
-    let rank = contexts.partition_point(is_larger);
-    if rank == MAX_CONTEXTS {
-        return;
-    }
-    let is_same_document =
-        |at: &usize| sample.documents.as_ref().is_none_or(|documents| documents[*at] == documents[position]);
-    let first = (position.saturating_sub(CONTEXT_LENGTH - 1)..position).find(is_same_document);
-    let tokens = sample.inputs[first.unwrap_or(position)..=position].to_vec();
-    if contexts[..rank].iter().any(|it| it.tokens == tokens) {
-        return;
-    }
-    contexts.retain(|it| it.tokens != tokens);
-    contexts.insert(rank, NeuronContext { tokens, activation });
-    contexts.truncate(MAX_CONTEXTS);
+/// Orders neurons by the better of their ranks in the estimates and in the magnitudes, and returns their estimates.
+fn in_order(estimates: NeuronEstimates, magnitudes: &NeuronEstimates) -> NeuronEstimates {
+    let ranks = |values: &NeuronEstimates| {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|&a, &b| values[b].1.abs().total_cmp(&values[a].1.abs()));
+        let mut ranks = vec![0; values.len()];
+        order.into_iter().enumerate().for_each(|(rank, neuron)| ranks[neuron] = rank);
+        ranks
+    };
+    let ranks = [ranks(&estimates), ranks(magnitudes)];
+    let mut ordered: Vec<_> = estimates.into_iter().enumerate().collect();
+    ordered.sort_by_key(|(neuron, _)| ranks[0][*neuron].min(ranks[1][*neuron]));
+    ordered.into_iter().map(|(_, estimate)| estimate).collect()
 }
 
 /// Runs a decoder with hooks, and returns its final residual stream.

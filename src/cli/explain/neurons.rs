@@ -23,7 +23,7 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
         ContextSource::Input => "in the explained input, as the model has no validation set",
     };
     say(&format!(
-        "Neurons (layer.mlp.neuron) with the largest effects of the {} with the largest estimates that were ablated, of {}: the change of the {} when each is {}{}, and the tokens at the end of which it is most active {place}, with its activation:",
+        "Neurons (layer.mlp.neuron) with the largest effects of the {} that were ablated, of {}, in the order of two estimates: the change of the {} when each is {}{}, and the tokens at the end of which it is most active {place}, with its activation:",
         thousands(*tested as f64),
         thousands(*of_model as f64),
         gain.quantity.name(),

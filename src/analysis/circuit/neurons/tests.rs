@@ -2,6 +2,7 @@
 
 use burn_ndarray::NdArray;
 
+use super::contexts::keep;
 use super::*;
 use crate::analysis::circuit::Unwatched;
 use crate::analysis::circuit::testing::noisy_model;
