@@ -323,8 +323,7 @@ impl Job for Explain<'_> {
         input::check_length(&description, longest, 0)?;
         check_memory(decoder, &samples, backend::free_memory())?;
         let question = origin.question.clone();
-        let known = known(subject, folder, description.sizes.vocab)?;
-        let context = ExplanationContext { certifies: options.certify, watch, known: &known, ..origin };
+        let context = ExplanationContext { certifies: options.certify, watch, ..origin };
         let found = explain(&model, &samples, context, &device)?;
         let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
         let follow = watch.unwrap_or(&Unwatched);
@@ -351,14 +350,6 @@ impl Job for Explain<'_> {
             None => Some(folder.unverified_weights()?.sha256()?),
         };
         Ok(found)
-    }
-}
-
-/// Returns the sequences that show that the model predicts anything: those stored with the run, for a question about prompts.
-fn known(subject: &Subject, folder: &RunFolder, vocab: usize) -> Result<Vec<Sample>> {
-    match subject {
-        Subject::Prompts(..) if folder.samples().is_file() => Sample::read(&folder.samples(), vocab),
-        _ => Ok(Vec::new()),
     }
 }
 

@@ -41,9 +41,6 @@ pub struct ExplanationContext<'a> {
     pub truncation_note: Option<String>,
     /// The question about the targets.
     pub question: Question,
-    /// Sequences whose targets the model should predict, as evidence that it predicts anything: an answer that was read off it
-    /// is none.
-    pub known: &'a [Sample],
     /// True to explain only the targets that the model predicts better than the unigram baseline, by at least a standard
     /// error.
     pub selects_targets: bool,
@@ -75,9 +72,6 @@ pub fn explain<B: Backend>(
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
     }
     let mut gain = Gain::new(&bench, (samples, question), unigram.clone())?;
-    if question.of_answers && gain.no_circuit.is_none() {
-        gain.no_circuit = bench.read_off(samples, context.known)?;
-    }
     // A selection by the model's own loss is weak evidence against chance, so the gain is tested on all targets, unless
     // that of the selected ones is large.
     let is_gain = gain.no_circuit.is_none() || gain.is_in_selection();

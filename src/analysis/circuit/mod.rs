@@ -24,7 +24,6 @@
 //! | `paths` | the connections between the components of a circuit |
 //! | `watch` | the progress of an explanation, and its early end |
 //! | `gain` | the gain over simple baselines, and its significance test |
-//! | `ranks` | the ranks of known tokens, as evidence that a model predicts anything |
 //! | `kind` | the known kinds of heads |
 //! | `kind_scores` | the evidence for the kinds of a head |
 //! | `neurons` | the neurons of feed-forward layers with the largest effects, and where they are active |
@@ -57,7 +56,6 @@ mod patching;
 mod paths;
 mod question;
 mod random;
-mod ranks;
 mod redundant;
 mod repeat;
 mod replaced;

@@ -7,7 +7,7 @@ use crate::numbers::counted;
 const MAX_PAIRS: usize = 1 << 22;
 
 /// A row of the table: the position in each text, if it has a token there.
-type Row = [Option<usize>; 2];
+type AlignedTokens = [Option<usize>; 2];
 
 /// Returns the table of the tokens of a text and a corrupted text, as lines. Rows that differ begin with a mark.
 pub(super) fn lines(texts: [&[u32]; 2], vocabulary: &Vocabulary) -> Vec<String> {
@@ -20,8 +20,8 @@ pub(super) fn lines(texts: [&[u32]; 2], vocabulary: &Vocabulary) -> Vec<String> 
         let token = position.map(|at| (at.to_string(), format!("`{}`", vocabulary.token(texts[side][at]))));
         token.unwrap_or_default()
     };
-    let is_equal = |row: &Row| matches!(row, [Some(a), Some(b)] if texts[0][*a] == texts[1][*b]);
-    let row = |row: &Row| {
+    let is_equal = |row: &AlignedTokens| matches!(row, [Some(a), Some(b)] if texts[0][*a] == texts[1][*b]);
+    let row = |row: &AlignedTokens| {
         let mark = if is_equal(row) { " " } else { "*" };
         (mark, cell(0, row[0]), cell(1, row[1]))
     };
@@ -37,7 +37,7 @@ pub(super) fn lines(texts: [&[u32]; 2], vocabulary: &Vocabulary) -> Vec<String> 
 }
 
 /// Aligns two texts such that as many equal tokens as possible share a row.
-fn aligned([a, b]: [&[u32]; 2]) -> Vec<Row> {
+fn aligned([a, b]: [&[u32]; 2]) -> Vec<AlignedTokens> {
     let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let ends = a[start..].iter().rev().zip(b[start..].iter().rev());
     let end = ends.take_while(|(a, b)| a == b).count();
@@ -49,7 +49,7 @@ fn aligned([a, b]: [&[u32]; 2]) -> Vec<Row> {
         true => matched([&a[start..start + rows], &b[start..start + columns]]),
         false => Vec::new(),
     };
-    let mut found: Vec<Row> = equal(0, 0, start).collect();
+    let mut found: Vec<AlignedTokens> = equal(0, 0, start).collect();
     let (mut i, mut j) = (0, 0);
     for (next_i, next_j) in middle.into_iter().chain([(rows, columns)]) {
         // Tokens between two matches share rows as far as possible.

@@ -13,8 +13,7 @@ fn induction() -> Decoder<B> {
 
 fn asked(model: Decoder<B>, prompts: &[QuestionPrompt]) -> Explanation {
     let (samples, question) = Question::of_prompts(&model, prompts, &Default::default()).unwrap();
-    let known = motifs(5);
-    let origin = ExplanationContext { question, known: &known, ..ExplanationContext::default() };
+    let origin = ExplanationContext { question, ..ExplanationContext::default() };
     explain(&Model::Decoder(model), &samples, origin, &Default::default()).unwrap()
 }
 
@@ -115,53 +114,22 @@ fn answers_without_preference_are_not_explained() {
     assert!(reason.contains("a difference of 0.5 logits"), "{reason}");
 }
 
-/// Returns untrained models, each with weights of several sizes.
-fn untrained() -> impl Iterator<Item = (u64, f32, Decoder<B>)> {
-    (0..100).flat_map(|seed| {
-        [1.0, 4.0, 16.0].map(|size| {
-            let Model::Decoder(model) = randomly_initialised_with(seed, size) else { panic!("a decoder") };
-            (seed, size, model)
-        })
-    })
-}
-
 #[test]
 fn answers_of_untrained_weights_are_not_explained() {
-    let mut certain = 0;
-    for (seed, size, model) in untrained() {
+    for seed in 0..100 {
+        let Model::Decoder(model) = randomly_initialised(seed) else { panic!("a decoder") };
         for (tokens, against) in
             [(vec![3, 1, 4, 1, 5], None), (vec![0, 1, 2, 3, 0], Some(3)), (vec![6, 2], None)]
         {
             let prompt = QuestionPrompt { tokens, answer: None, against, corrupted: None, documents: None };
             let found = asked(model.clone(), std::slice::from_ref(&prompt));
-            let reason = found.gain.no_circuit;
-            assert!(reason.is_some(), "seed {seed}, size {size}: {:?}", found.sentences);
-            certain += usize::from(reason.is_some_and(|it| it.contains("random weights predict a token")));
+            assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
             // A user may name the token that the model predicts.
             let answer = found.basis.next.last().copied();
             let found = asked(model.clone(), &[QuestionPrompt { answer, ..prompt }]);
-            assert!(found.gain.no_circuit.is_some(), "seed {seed}, size {size}: {:?}", found.sentences);
+            assert!(found.gain.no_circuit.is_some(), "seed {seed}: {:?}", found.sentences);
         }
     }
-    assert!(certain > 100, "large weights are certain of their predictions: {certain}");
-}
-
-#[test]
-fn a_prediction_needs_evidence_from_other_tokens() {
-    let prompt = QuestionPrompt { corrupted: None, answer: None, ..prompt(&[4, 5], None) };
-    let (samples, question) = Question::of_prompts(&induction(), &[prompt], &Default::default()).unwrap();
-    let reason = |known: &[Sample]| {
-        let origin =
-            ExplanationContext { question: question.clone(), known, ..ExplanationContext::default() };
-        let model = Model::Decoder(induction());
-        explain(&model, &samples, origin, &Default::default()).unwrap().gain.no_circuit
-    };
-    // The other tokens of the prompt cannot be predicted.
-    let refusal = reason(&[]).unwrap();
-    assert!(refusal.ends_with("ask about a longer text, or about several prompts"), "{refusal}");
-    assert_eq!(reason(&motifs(5)), None);
-    let refusal = reason(&[sequence(&[3, 1, 4, 0, 5, 2, 6])]).unwrap();
-    assert!(refusal.ends_with("train the model longer"), "{refusal}");
 }
 
 #[test]
@@ -228,13 +196,7 @@ fn repeated_tokens_reveal_the_induction_head() {
 fn the_smallest_circuit_is_certified() {
     let prompts = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
     let (samples, question) = Question::of_prompts(&induction(), &prompts, &Default::default()).unwrap();
-    let known = motifs(5);
-    let origin = ExplanationContext {
-        question: question.clone(),
-        certifies: true,
-        known: &known,
-        ..Default::default()
-    };
+    let origin = ExplanationContext { question: question.clone(), certifies: true, ..Default::default() };
     let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))]);
     // The empty set and each of the six components alone.
