@@ -14,6 +14,8 @@ struct Irregular {
     misplaced: Option<usize>,
     /// The first quoted value that contains a line break.
     spanning: Option<usize>,
+    /// True if a quoted value contains doubled quotes, which stand for one.
+    has_doubled: bool,
 }
 
 impl Irregular {
@@ -34,6 +36,7 @@ impl Irregular {
                 return found;
             };
             line += bytes[at..end].iter().filter(|&&byte| byte == b'\n').count();
+            found.has_doubled |= bytes[at + 1..end].windows(2).any(|pair| pair == b"\"\"");
             if line > first_line {
                 found.spanning = found.spanning.or(Some(first_line));
             }
@@ -97,7 +100,7 @@ impl Table<'_> {
                 );
                 return Err(self.problem(Some(self.line(line)), problem));
             }
-            Irregular { spanning: Some(line), .. } if regular => {
+            Irregular { spanning: Some(line), has_doubled: false, .. } if regular => {
                 format!(
                     "the quote in line {line} would enclose a line break, but every line has the same number of values"
                 )
@@ -120,12 +123,14 @@ mod tests {
     #[test]
     fn quotes_that_enclose_no_values_are_found() {
         let of = |text: &str| {
-            let Irregular { misplaced, spanning } = Irregular::of(text, b'\t');
+            let Irregular { misplaced, spanning, .. } = Irregular::of(text, b'\t');
             (misplaced, spanning)
         };
         assert_eq!(of("a\t\"b\tc\"\nd\t\"say \"\"hi\"\"\" \r\n5\" x\ty"), (None, None));
         assert_eq!(of("a\tb\n\"Hi,\" he said\tc"), (Some(2), None));
         assert_eq!(of("a\t\"b\nc"), (Some(1), None));
         assert_eq!(of("x\ty\n\"b\nc\"\td"), (None, Some(2)));
+        assert!(Irregular::of("1\t\"say \"\"hi\"\"\"", b'\t').has_doubled);
+        assert!(!Irregular::of("1\t\"\"\n2\t\"b\"", b'\t').has_doubled);
     }
 }

@@ -351,3 +351,14 @@ fn a_numbered_column_is_that_of_the_first_file() {
     let again = load_with(&config(Column::Number(2)), 0, &numbered.vocabulary).unwrap();
     assert_eq!(again.fingerprint(), numbered.fingerprint());
 }
+
+#[test]
+fn line_breaks_next_to_doubled_quotes_are_enclosed() {
+    // Each line has one comma.
+    let review = |row: usize| format!("{row},\"it was \"\"great\"\"\nreally, if you like it\"\n");
+    let file = File::new("reviews.csv", (0..40).map(review).collect::<String>());
+    let text = Column::Number(2);
+    let config = DataConfig { column: text, tokens: Tokens::Characters, ..file.config() };
+    let found = load(&config, 0).unwrap();
+    assert_eq!(found.train.len() + found.valid.len(), 40);
+}
