@@ -85,8 +85,8 @@ pub struct Activation {
     pub data: TensorData,
 }
 
-/// Records the activations of one sequence at `sites`, with a patch applied, and the logits if `with_logits` is true, as numbers of type
-/// `dtype`.
+/// Records the activations of one sequence at `sites`, with a patch applied, and the logits if `with_logits` is true,
+/// as numbers of type `dtype`.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if the model cannot read the sequence.

@@ -124,8 +124,8 @@ pub fn examine<B: Backend>(
     })
 }
 
-/// Runs `model` on one sequence with a patch, and returns its view and head scores. With `on_ablated`, each head is also ablated,
-/// which takes one pass per head; the callback receives the number of finished heads.
+/// Runs `model` on one sequence with a patch, and returns its view and head scores. With `on_ablated`, each head is
+/// also ablated, which takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) if the model cannot read the sequence, for example because it is too long.

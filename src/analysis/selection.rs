@@ -46,8 +46,8 @@ pub struct Selected {
     pub probabilities: Vec<Vec<f32>>,
 }
 
-/// Runs a model on one sequence with a patch, and returns the selected part. With `on_ablated`, each selected head is also ablated for
-/// its score, which takes one pass per head; the callback receives the number of finished heads.
+/// Runs a model on one sequence with a patch, and returns the selected part. With `on_ablated`, each selected head is
+/// also ablated for its score, which takes one pass per head; the callback receives the number of finished heads.
 ///
 /// # Errors
 /// [`crate::Error::Shape`] if the model cannot read the sequence, for example because it is too long.

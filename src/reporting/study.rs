@@ -34,7 +34,8 @@ pub fn draw_study(study: &Study, style: &Style) -> Result<Vec<PathBuf>> {
     Ok(drawn)
 }
 
-/// Draws the sweep over learning rates of the config called `name` in a picture of this width. Returns `None` if nothing was swept.
+/// Draws the sweep over learning rates of the config called `name` in a picture of this width. Returns `None` if
+/// nothing was swept.
 pub fn rate_finder(name: &str, sweep: &RateSweep, width: f64) -> Option<Picture> {
     let marks = match sweep.verdict {
         Verdict::Minimum { rate, suggested } => Some([rate, suggested]),

@@ -154,8 +154,8 @@ impl<'a> Row<'a> {
 }
 
 impl Circuit {
-    /// Draws the components and the connections between them in a picture of this width. Each layer with components is one level, or several if its
-    /// components read each other.
+    /// Draws the components and the connections between them in a picture of this width. Each layer with components is
+    /// one level, or several if its components read each other.
     pub fn picture(&self, run: &str, width: f64) -> Picture {
         let (mut rows, bottom) = self.rows(width);
         let note = format!(

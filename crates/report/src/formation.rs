@@ -57,8 +57,8 @@ fn curves(score: &ScoreKind, steps: &[ScoredStep]) -> Vec<ScoreCurve> {
 }
 
 /// Draws the loss, and below it one panel per score of `kinds` with the values of all heads by step and the score of a head
-/// that attends to all visible keys equally (`chance`, by layer). The picture has this width. Returns `None` if the scores were measured fewer than
-/// twice, or no score is known.
+/// that attends to all visible keys equally (`chance`, by layer). The picture has this width. Returns `None` if the
+/// scores were measured fewer than twice, or no score is known.
 pub fn picture(
     loss: &LossCurve,
     (kinds, chance): (&[ScoreKind], &[HeadScores]),

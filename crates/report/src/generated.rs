@@ -3,8 +3,9 @@
 use crate::draw::{ComparedToken, Outcome, Picture, TokenStrip};
 use crate::numbers::{counted, thousands};
 
-/// Draws a free-running continuation in a picture of this width: the model reads its own output, so one wrong token can lead to others. The
-/// prompt comes from `sequence`; its tokens have no prediction. Returns `None` if nothing was generated.
+/// Draws a free-running continuation in a picture of this width: the model reads its own output, so one wrong token can
+/// lead to others. The prompt comes from `sequence`; its tokens have no prediction. Returns `None` if nothing was
+/// generated.
 pub fn picture(run: &str, sequence: &str, tokens: Vec<ComparedToken>, width: f64) -> Option<Picture> {
     let generated = || tokens.iter().filter(|token| token.predicted.is_some());
     let pairs = || generated().filter(|token| token.truth.is_some());

@@ -7,7 +7,8 @@ use crate::numbers::fixed;
 /// The least width of a position at which losses are marked with dots, and floors with short lines.
 const MIN_MARKED_PITCH: f64 = 6.2;
 
-/// Draws the known losses and the floor by position in a picture of this width; `floor` may be empty. Returns `None` for an empty sequence.
+/// Draws the known losses and the floor by position in a picture of this width; `floor` may be empty. Returns `None`
+/// for an empty sequence.
 pub fn picture(run: &str, losses: &[Option<f64>], floor: &[f64], width: f64) -> Option<Picture> {
     let losses = losses.iter().map(|loss| loss.unwrap_or(f64::NAN));
     let losses: Vec<(f64, f64)> = losses.enumerate().map(|(i, loss)| (i as f64, loss)).collect();

@@ -7,7 +7,8 @@ use crate::reading::{Reading, Target, TargetRole, TokenProbability};
 /// A true token and the model's most likely token.
 type Prediction<'a> = (&'a Target, &'a TokenProbability);
 
-/// Draws a model's predictions for one sequence next to the true tokens, in a picture of this width. Returns `None` if no true token is known.
+/// Draws a model's predictions for one sequence next to the true tokens, in a picture of this width. Returns `None` if
+/// no true token is known.
 pub fn picture(run: &str, reading: &Reading, width: f64) -> Option<Picture> {
     let all = reading.targets.iter().zip(&reading.most_likely);
     let known = all.filter_map(|(target, most_likely)| Some((target.as_ref()?, most_likely.first()?)));

@@ -44,8 +44,8 @@ pub(super) struct SplitDifference {
     pub random: f64,
 }
 
-/// Returns the largest difference between the rows of the two splits, if one is at least `min_distance`. The windows of a stream are
-/// compared only by the distribution of their tokens.
+/// Returns the largest difference between the rows of the two splits, if one is at least `min_distance`. The windows of
+/// a stream are compared only by the distribution of their tokens.
 pub(super) fn difference(train: &Sequences, valid: &Sequences, min_distance: f64) -> Option<SplitDifference> {
     let is_stream = valid.stream().is_some();
     let length = valid.time().min(valid.targets() / MIN_WINDOWS).max(1);

@@ -1,8 +1,8 @@
 //! Observers: recording, display and decisions between the steps of a run.
 //!
 //! An observer reads everything, but changes only its own files, its part of a checkpoint, and, by a [`Decision`] or
-//! [`Requests`], the end of the run. To add one, write a file here and add it to the list in `default_observers`. A program that uses
-//! the library passes its own observers to [`train`](super::train).
+//! [`Requests`], the end of the run. To add one, write a file here and add it to the list in `default_observers`. A
+//! program that uses the library passes its own observers to [`train`](super::train).
 //!
 //! The order of the list matters: early stopping decides before a lasting explosion is an error. Failures of the device
 //! are not left to an observer, because a result is trusted only after the check: observers see trusted results.

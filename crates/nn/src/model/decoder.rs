@@ -138,7 +138,8 @@ impl<B: Backend> Decoder<B> {
         self.through_blocks((first, x), (inputs, memories, &positions), caches, hooks)
     }
 
-    /// Returns the effects of `time` positions from `start` on, on the scores over all positions up to the last one. With `documents`, positions count from 0 in each document.
+    /// Returns the effects of `time` positions from `start` on, on the scores over all positions up to the last one.
+    /// With `documents`, positions count from 0 in each document.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if the sequence extends beyond the last position.

@@ -53,7 +53,8 @@ impl<B: Backend> Encoder<B> {
     /// Checks that the encoder can read a source.
     ///
     /// # Errors
-    /// [`Error::Shape`] if lengths and tokens do not match, if an id is not in the vocabulary, or if the source extends beyond the last position.
+    /// [`Error::Shape`] if lengths and tokens do not match, if an id is not in the vocabulary, or if the source extends
+    /// beyond the last position.
     pub fn check(&self, source: &Source<B>) -> Result<()> {
         let [batch, time] = source.tokens.dims();
         check_tokens("source.tokens", &source.tokens, &self.embedding.token)?;

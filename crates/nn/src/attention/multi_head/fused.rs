@@ -11,8 +11,8 @@
 //! (Shazeer, 2019, arXiv 1911.02150).
 //!
 //! With `qk_norm`, an RMS norm is applied to each head's query and key before the rotary rotation (Henry et al., 2020,
-//! arXiv 2010.04245; with gains as in Qwen3), or to the queries and keys of all heads together (OLMo 2, arXiv 2501.00656). It bounds the
-//! scores however large the projections grow.
+//! arXiv 2010.04245; with gains as in Qwen3), or to the queries and keys of all heads together (OLMo 2, arXiv
+//! 2501.00656). It bounds the scores however large the projections grow.
 
 use burn::config::Config;
 use burn::module::{Module, ParamId};
