@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_result, program, resume, small_run, summary, text, without_data_warnings};
+use crate::{
+    SMALL, assert_same_result, program, resume, set_keys, small_run, summary, text, without_data_warnings,
+};
 
 /// A run too long to complete in twenty pieces. It uses dropout, lengths and positions drawn per batch, bf16, and Muon
 /// with AdamW for the remaining parameters.
@@ -39,9 +41,7 @@ const ENDLESS: [&str; 4] = [
 fn start(folder: &Path, name: &str, sets: &[&str]) -> Command {
     let mut command = program(folder);
     command.args(["train", "--backend", "ndarray", "--run", name]);
-    for set in SMALL.iter().chain(sets) {
-        command.args(["--set", set]);
-    }
+    set_keys(&mut command, SMALL.iter().chain(sets));
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }

@@ -80,14 +80,22 @@ fn program(folder: &Path) -> Command {
 fn train(folder: &Path, sets: &[&str], more: &[&str]) -> Output {
     let mut command = program(folder);
     command.args(["train", "--backend", "ndarray"]).args(more);
+    set_keys(&mut command, sets).output().expect("cannot start the program")
+}
+
+/// Sets keys. A later value of a key replaces an earlier one, of which the program would warn.
+fn set_keys<'c, 'a>(
+    command: &'c mut Command,
+    sets: impl IntoIterator<Item = &'a &'a str>,
+) -> &'c mut Command {
+    let sets = Vec::from_iter(sets);
     let key = |set: &str| set.split_once('=').map(|(key, _)| key.to_string());
     for (index, set) in sets.iter().enumerate() {
-        // A later value of a key replaces an earlier one.
         if !sets[index + 1..].iter().any(|later| key(later).is_some() && key(later) == key(set)) {
             command.args(["--set", set]);
         }
     }
-    command.output().expect("cannot start the program")
+    command
 }
 
 fn small_run(folder: &Path, sets: &[&str], name: &str) -> PathBuf {

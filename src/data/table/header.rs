@@ -44,7 +44,7 @@ pub(super) enum FirstLine {
 /// Compares the first line with those below it. `column` is the selected column, if there is one.
 pub(super) fn judge(first: &StringRecord, below: &[&TableRow], column: Option<usize>) -> FirstLine {
     match by_rules(first, below, column) {
-        FirstLine::Data if has_new_words(first, below) => FirstLine::NewWords,
+        FirstLine::Data | FirstLine::Numbers if has_new_words(first, below) => FirstLine::NewWords,
         judged => judged,
     }
 }

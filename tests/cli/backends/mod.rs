@@ -12,7 +12,7 @@ use std::process::{Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{program, rows, text};
+use super::{program, rows, set_keys, text};
 
 /// A run whose steps can all be compared: 50 steps of 16 sequences.
 const STEPS: [&str; 15] = [
@@ -37,10 +37,7 @@ const STEPS: [&str; 15] = [
 fn run(folder: &Path, arguments: &[&str], sets: &[&str]) -> Output {
     let mut command = program(folder);
     command.args(arguments);
-    for set in sets {
-        command.args(["--set", set]);
-    }
-    command.output().expect("cannot start the program")
+    set_keys(&mut command, sets).output().expect("cannot start the program")
 }
 
 fn succeeds(output: Output) -> String {
@@ -313,9 +310,8 @@ fn memory_does_not_grow_with_the_steps() {
             let ahead = ["log_every", "validate_every", "checkpoint_every"];
             let ahead = ahead.map(|key| format!("training.{key}=1000"));
             let ahead = ahead.iter().map(String::as_str);
-            for set in STEPS.iter().copied().chain([steps.as_str()]).chain(ahead) {
-                command.args(["--set", set]);
-            }
+            let sets = Vec::from_iter(STEPS.iter().copied().chain([steps.as_str()]).chain(ahead));
+            set_keys(&mut command, &sets);
             peak_memory_of_steps(command, &dir.path().join(name))
         };
         // Other processes can delay the device, which then has more steps in its queue for a moment; memory that grows

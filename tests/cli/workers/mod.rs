@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{SMALL, assert_same_result, program, rows, summary, text};
+use crate::{SMALL, assert_same_result, program, rows, set_keys, summary, text};
 
 /// Eight shards of one sequence, with two gradient accumulation steps.
 const SHARDS: [&str; 10] = [
@@ -74,9 +74,7 @@ fn train(folder: &Path, count: usize, name: &str, sets: &[&str]) -> Command {
         }
         _ => workers(folder, count, &train),
     };
-    for set in SMALL.iter().chain(&SHARDS).chain(sets) {
-        command.args(["--set", set]);
-    }
+    set_keys(&mut command, SMALL.iter().chain(&SHARDS).chain(sets));
     command
 }
 
@@ -158,9 +156,7 @@ fn only_one_worker_prints() {
     }
     let dir = TempDir::new().unwrap();
     let mut shared = workers(dir.path(), 2, &["train", "--progress", "plain", "--run", "run"]);
-    for set in SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]) {
-        shared.args(["--set", set]);
-    }
+    set_keys(&mut shared, SMALL.iter().chain(&SHARDS).chain(&["training.steps=6"]));
     let stdout = text(&succeeds(shared).stdout);
     assert_eq!(stdout.matches("step 6/6").count(), 1, "{stdout}");
     for command in [&["evaluate", "run"][..], &["data", "--json"], &["--version"], &["train", "--help"]] {

@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::{can_start, errors_of, mpirun, succeeds, train, workers};
-use crate::{SMALL, text};
+use crate::{SMALL, set_keys, text};
 
 /// Asserts that a command is refused in one line containing all `parts`, and that it writes nothing to `work_dir`.
 fn refuses(work_dir: &Path, mut command: Command, parts: &[&str]) {
@@ -76,12 +76,9 @@ fn workers_with_mismatched_setup_are_refused() {
     let both = |second: &[&str], sets: &[&str]| {
         let mut command = mpirun(&work_dir);
         let common = ["train", "--progress", "none", "--run", "run", "--set", "training.steps=5"];
-        let small = SMALL.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-        command.args(["-n", "1", binary]).args(common).args(&small).args([":", "-n", "1"]);
-        command.args(second).args(common).args(&small);
-        for set in sets {
-            command.args(["--set", set]);
-        }
+        command.args(["-n", "1", binary]).args(common);
+        set_keys(&mut command, &SMALL).args([":", "-n", "1"]).args(second).args(common);
+        set_keys(&mut command, SMALL.iter().chain(sets));
         command
     };
     let path = other.to_str().unwrap();
