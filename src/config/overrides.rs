@@ -11,9 +11,9 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
 pub(super) fn warn_of_repeated(overrides: &[String]) {
     for (index, assignment) in overrides.iter().enumerate() {
         let key = key_of(assignment);
-        let mut later = overrides[index + 1..].iter().filter(|other| key.is_some() && key_of(other) == key);
-        if let (Some(key), Some(later)) = (key, later.next().filter(|later| *later != assignment)) {
-            log::warn!("--set {key} is passed twice, and the last value applies: {}", excerpt(later, 60));
+        let last = overrides[index + 1..].iter().rfind(|other| key_of(other) == key);
+        if let (Some(key), Some(last)) = (key, last.filter(|last| *last != assignment)) {
+            log::warn!("--set {key} is passed twice, and the last value applies: {}", excerpt(last, 60));
         }
     }
 }

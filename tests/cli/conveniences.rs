@@ -56,6 +56,8 @@ fn a_key_that_is_set_twice_is_reported() {
         "--set data.train_samples is passed twice, and the last value applies: data.train_samples=70";
     assert_eq!(warned.matches(expected).count(), 1, "{warned}");
     assert!(!sets(&["data.train_samples=70", "data.train_samples=70"]).contains("twice"));
+    let thrice = sets(&["data.train_samples=70", "data.train_samples=50", "data.train_samples=70"]);
+    assert!(thrice.contains(expected) && !thrice.contains("applies: data.train_samples=50"), "{thrice}");
 }
 
 #[test]
