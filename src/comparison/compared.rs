@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Result};
 use crate::files::serialize_path;
-use crate::training::{Ended, Row, RunFolder, Split, Summary, data_fingerprint, read_metrics, start_sha256};
+use crate::training::{Ended, Row, RunFolder, Split, Summary, provenance_of, read_metrics};
 
 /// A run of a comparison. Losses are in nats per token; unknown values are `None`.
 #[derive(Debug, Clone, Serialize)]
@@ -132,8 +132,10 @@ impl ComparedRun {
         };
         let changes = summary.into_iter().flat_map(|summary| &summary.warnings);
         let changes = changes.filter(|it| it.starts_with("resumed after step")).cloned().collect();
-        let contents = data_fingerprint(&folder).filter(|_| config.data.source() != Source::Sequences);
-        let start = start_sha256(&folder);
+        let began = provenance_of(&folder);
+        let is_drawn = config.data.source() == Source::Sequences;
+        let contents = began.as_ref().filter(|_| !is_drawn).map(|began| began.data_fingerprint);
+        let start = began.and_then(|began| began.start_sha256);
         let table = toml::Table::try_from(&config).unwrap_or_default();
         Ok(Self {
             name: folder.name(),

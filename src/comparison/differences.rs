@@ -32,8 +32,8 @@ pub(super) fn values_of(runs: &[ComparedRun]) -> Vec<KeyValues> {
     values
 }
 
-/// Replaces the path of the weights that a run started from by their hash, which is the same for a copy and differs for
-/// other weights at the same path.
+/// Gives runs that started from the same weights the same path, and adds a key to runs whose weights differ although they
+/// had the same path.
 fn mark_starts(runs: &[ComparedRun], values: &mut [KeyValues]) {
     const FROM: &str = "run.from";
     let mut first_paths: BTreeMap<&str, toml::Value> = BTreeMap::new();
@@ -43,10 +43,10 @@ fn mark_starts(runs: &[ComparedRun], values: &mut [KeyValues]) {
         };
         values.insert(FROM.into(), first_paths.entry(hash).or_insert(path).clone());
     }
-    let is_ambiguous = runs.iter().zip(values.iter()).any(|(run, of_run)| {
-        let mut others =
-            runs.iter().zip(values.iter()).filter(|(_, other)| other.get(FROM) == of_run.get(FROM));
-        others.any(|(other, _)| other.provenance.start != run.provenance.start)
+    let mut starts = BTreeMap::new();
+    let is_ambiguous = runs.iter().zip(values.iter()).any(|(run, values)| {
+        let path = values.get(FROM).map(ToString::to_string);
+        *starts.entry(path).or_insert(&run.provenance.start) != &run.provenance.start
     });
     for (run, values) in runs.iter().zip(values).filter(|_| is_ambiguous) {
         values.extend(run.provenance.start.as_ref().map(|hash| (START.to_string(), hash[..16].into())));

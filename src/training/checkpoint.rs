@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::provenance::Provenance;
 use super::run_folder::RunFolder;
 use super::state::{RunState, RunTime};
 use crate::error::{Error, Result, ensure};
@@ -193,15 +194,21 @@ fn state(folder: &RunFolder, step: usize) -> Result<RunState> {
     Ok(state)
 }
 
+/// Returns the data, the weights and the keys with which the run in `folder` started, or `None` if its newest checkpoint
+/// cannot be read.
+pub fn provenance_of(folder: &RunFolder) -> Option<Provenance> {
+    Some(state(folder, steps(folder).ok()?.pop()?).ok()?.provenance)
+}
+
 /// Returns the fingerprint of the data of the run in `folder`, or `None` if its newest checkpoint cannot be read.
 pub fn data_fingerprint(folder: &RunFolder) -> Option<u64> {
-    Some(state(folder, steps(folder).ok()?.pop()?).ok()?.provenance.data_fingerprint)
+    Some(provenance_of(folder)?.data_fingerprint)
 }
 
 /// Returns the hash of the weights that the run in `folder` started from, or `None` if it started from fresh ones or if its
 /// newest checkpoint cannot be read.
 pub fn start_sha256(folder: &RunFolder) -> Option<String> {
-    state(folder, steps(folder).ok()?.pop()?).ok()?.provenance.start_sha256
+    provenance_of(folder)?.start_sha256
 }
 
 /// Removes the files and folders that a killed process left half-written.

@@ -66,7 +66,7 @@ mod trainer;
 mod warnings;
 
 pub use checkpoint::{
-    data_fingerprint, start_sha256, steps as checkpoint_steps, weights as checkpoint_weights,
+    data_fingerprint, provenance_of, start_sha256, steps as checkpoint_steps, weights as checkpoint_weights,
 };
 pub use control::Control;
 pub use ending::Outcome;
