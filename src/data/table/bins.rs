@@ -44,7 +44,8 @@ impl Table<'_> {
         let given = self.given.and_then(Vocabulary::bins_of);
         let of_numbers = self.of_numbers(&texts, given)?;
         let numbers = self.parsed(&texts, of_numbers.format)?;
-        self.refuse_total(&texts, &numbers)?;
+        let text_of = |id| texts.iter().find(|(_, other)| **other == id).map(|(text, _)| text.clone());
+        self.refuse_total(&numbers, |id| text_of(id).unwrap_or_default())?;
         self.refuse_rounded(&texts, &numbers)?;
         let decimals = decimals(texts.keys().map(String::as_str), of_numbers.format);
         let changes =

@@ -1,7 +1,5 @@
 //! Numbers that do not belong to their column: totals below it, and numbers far outside the others.
 
-use std::collections::HashMap;
-
 use super::Table;
 use super::values::Encoder;
 use crate::data::config::Binning;
@@ -16,13 +14,12 @@ impl Table<'_> {
         let Encoder::AutoIntegers(ids) = encoder else { return Ok(()) };
         let mut numbers = vec![0.0; ids.len()];
         ids.iter().for_each(|(&integer, &id)| numbers[id as usize] = integer as f64);
-        let texts = ids.iter().map(|(integer, &id)| (integer.to_string(), id)).collect();
-        self.refuse_total(&texts, &numbers)
+        self.refuse_total(&numbers, |id| numbers[id as usize].to_string())
     }
 
     /// Returns an error for a number that is the sum of all others, such as the total below a column of a spreadsheet.
-    /// `numbers` has the number of each text of the column.
-    pub(super) fn refuse_total(&self, texts: &HashMap<String, u32>, numbers: &[f64]) -> Result<()> {
+    /// `numbers` has the number of each id, and `text_of` returns its text.
+    pub(super) fn refuse_total(&self, numbers: &[f64], text_of: impl Fn(u32) -> String) -> Result<()> {
         /// The minimum number of other numbers. A few may add up by chance.
         const MIN_OTHERS: usize = 10;
         let values = || self.ids.iter(0..self.ids.len()).map(|id| numbers[id as usize]);
@@ -34,12 +31,11 @@ impl Table<'_> {
         if others < MIN_OTHERS || !is_single || (2.0 * largest - sum).abs() > 1e-9 * largest.abs() {
             return Ok(());
         }
-        let of_total = texts.iter().find(|(_, id)| numbers[**id as usize] == largest);
-        let Some((text, id)) = of_total else { return Ok(()) };
-        let line = self.seen.first_lines.get(*id as usize).copied();
+        let Some(id) = numbers.iter().position(|number| *number == largest) else { return Ok(()) };
+        let line = self.seen.first_lines.get(id).copied();
         let problem = format!(
             "`{}` is the sum of all other numbers: a total, not a row; remove this line",
-            excerpt(text)
+            excerpt(&text_of(id as u32))
         );
         Err(self.problem(line, problem))
     }

@@ -80,8 +80,8 @@ impl Summaries {
 
 /// Returns true for a label such as `Total:`.
 fn is_label(value: &str) -> bool {
-    let word = value.trim().trim_end_matches(':').to_lowercase();
-    LABELS.contains(&word.as_str())
+    let word = value.trim().trim_end_matches(':');
+    LABELS.iter().any(|label| word.eq_ignore_ascii_case(label))
 }
 
 impl Table<'_> {

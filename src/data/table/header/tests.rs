@@ -79,9 +79,9 @@ fn rising_integers_unlike_those_below_may_be_names() {
 #[test]
 fn words_new_to_their_columns_may_be_names() {
     let scores = "A,0,5,4,1,3\nB,5,1,2,3,4\n".repeat(15);
-    assert_eq!(judged(&format!("class,1,3,2,5,4\n{scores}"), None), FirstLine::NewWords);
-    assert_eq!(judged(&format!("class,1,3,2,5,4\n{scores}"), Some(1)), FirstLine::NewWords);
-    assert_eq!(judged(&format!("B,1,3,2,5,4\n{scores}"), None), FirstLine::Data);
+    assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), None), FirstLine::NewWords);
+    assert_eq!(judged(&format!("class,1,2,3,4,5\n{scores}"), Some(1)), FirstLine::NewWords);
+    assert_eq!(judged(&format!("B,1,2,3,4,5\n{scores}"), None), FirstLine::Data);
     let moves = "x,y\ny,z\n".repeat(15);
     assert_eq!(judged(&format!("from,to\n{moves}z,from\n"), None), FirstLine::NewWords);
     let tags = "runs,V,N\nfast,A,N\n".repeat(15);
