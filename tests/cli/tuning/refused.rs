@@ -156,7 +156,7 @@ fn oversized_model_fails_only_its_trial() {
         "tune.search.model.d_model=[65536, 16]",
         "tune.search.model.heads=[2]",
         "training.steps=20",
-        "model.layers=64",
+        "model.layers=8",
     ];
     let stdout = succeeds(dir.path(), &with(&["study.toml", "--run", "study"], &sets));
     assert!(stdout.contains("memorised"), "{stdout}");

@@ -99,7 +99,7 @@ fn any_number_of_workers_trains_identical_weights() {
     for (backend, _) in backends.into_iter().filter(|(_, is_compiled)| *is_compiled) {
         let run = |count: usize| {
             let (name, backend) = (format!("{backend}-{count}"), format!("training.backend=\"{backend}\""));
-            succeeds(train(dir.path(), count, &name, &["training.steps=500", &backend]));
+            succeeds(train(dir.path(), count, &name, &["training.steps=150", &backend]));
             dir.path().join(name)
         };
         let alone = run(1);
