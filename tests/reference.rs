@@ -1,4 +1,4 @@
-//! Agreement with PyTorch, case by case, on both CPU backends.
+//! Agreement with PyTorch, case by case, on both CPU backends, and with the entropy floor of a tiny task.
 //!
 //! The cases are in `tests/reference/`. `REFERENCE_CASES` can name another folder, whose cases have the same shapes but
 //! other values.
@@ -9,8 +9,11 @@ mod case;
 mod gpt2;
 #[path = "reference/heads.rs"]
 mod heads;
+mod kinds;
 #[path = "reference/layers.rs"]
 mod layers;
+#[path = "reference/learns.rs"]
+mod learns;
 #[path = "reference/lessons.rs"]
 mod lessons;
 #[path = "reference/one_layer_decoder.rs"]

@@ -1,7 +1,5 @@
 //! Every architecture and every position scheme learns a tiny task down to its entropy floor.
 
-mod kinds;
-
 use std::sync::Mutex;
 
 use burn::module::AutodiffModule;
@@ -12,6 +10,8 @@ use burn_flex::Flex;
 use causal_attention::model::{Architecture, Inputs, Model, ModelConfig, Sizes, Source, loss};
 use causal_attention::position::PositionScheme;
 use rand::{RngExt, SeedableRng, rngs::ChaCha8Rng};
+
+use crate::kinds;
 
 type B = Autodiff<Flex>;
 
