@@ -44,13 +44,24 @@ fn lens((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Pi
     let rows = (0..=last).rev().flat_map(|depth| [Some(row(depth)), tuned(depth)]).flatten().collect();
     let tuned_note =
         if found.views.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
+    let chosen = chosen_positions(found, tokens.len());
+    let losses = match (found.basis.sequences, chosen.is_empty()) {
+        (1, true) => "; next to the names, mean losses".to_string(),
+        (1, false) => "; next to the names, mean losses at the framed positions".to_string(),
+        (count, true) => format!("; first of {}, with mean losses over all", counted(count, "sequence")),
+        (count, false) => {
+            format!(
+                "; first of {}, with mean losses over the explained positions of all",
+                counted(count, "sequence")
+            )
+        }
+    };
     let note = format!(
         "probability of each target when the final norm and the output layer read the residual stream after each \
-         layer{tuned_note}; first of {}, with mean losses over all",
-        counted(found.basis.sequences, "sequence")
+         layer{tuned_note}{losses}"
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
-    let lens = TokenMatrix { rows, tokens, role: "target", color, framed: &[] };
+    let lens = TokenMatrix { rows, tokens, role: "target", color, framed: &chosen };
     lens.picture(("logit_lens", width), &format!("{run}: logit lens"), &note, scale)
 }
 
@@ -63,10 +74,14 @@ fn attribution((run, width): (&str, f64), found: &Explanation, tokens: &[String]
     let (largest, is_exceeded) = scale(&rows, &chosen, tokens.len());
     let mut note = match found.gain.quantity {
         Quantity::LogitDifference => {
-            "contribution of each component to the logit of the answer minus that of the other token; next to its name, the \
-             mean over all sequences"
+            "contribution of each component to the logit of the answer minus that of the other token, at every position; \
+             next to its name, the mean over the explained positions of all sequences"
         }
-        Quantity::Loss | Quantity::LogProbability => {
+        Quantity::LogProbability => {
+            "contribution of each component to the logit of the answer, minus the mean over the vocabulary, at every position; \
+             next to its name, the mean over the explained positions of all sequences"
+        }
+        Quantity::Loss => {
             "contribution of each component to the logit of the target, minus the mean over the vocabulary; next to its \
              name, the mean over all sequences"
         }
@@ -129,7 +144,7 @@ fn circuit(found: &Explanation) -> Circuit {
         id: id(it.head, it.cross),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
         change: it.ablated - found.gain.model,
-        is_harmful: found.gain.quantity.is_worse(found.gain.model, it.ablated),
+        is_harmful: found.gain.is_harmful(it),
     };
     let edge = |it: &Edge| plain::Edge {
         from: (it.from.0, id(it.from.1, it.from_cross)),

@@ -39,7 +39,7 @@ KINDS = {
     "first_token": "attends to the first token",
     "separator": "attends to one token wherever it occurs",
     "next_token": "attends to the next token of the source",
-    "positional": "by position alone",
+    "positional": "attends to the same positions",
     "copying": "copies tokens",
 }
 
@@ -115,6 +115,9 @@ class Explanation:
         assert found["verb"].lower() == VERBS[self.fields["ablation"]], found["verb"]
         changes = self.effect(found["effect"], component["ablated"])
         self.interval(found, component)
+        is_of_site = lambda it: (it["layer"], it.get("head"), it.get("cross", False)) == (layer, head, cross)
+        [direct] = [it for it in self.fields["direct"] if is_of_site(it)]
+        self.effect(found["direct"], direct["ablated"])
         is_worse = found["worse"] is not None
         low, high = component.get("interval", (1, 1))
         share = abs(component["ablated"] - self.full) / abs(self.full - self.fields["baseline"])
@@ -293,10 +296,11 @@ def cut_or(fields, condition):
 
 INTERVAL = rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
 WHERE = rf" (?:over (?P<targets>{NUMBER}) targets?|at position (?P<position>\d+))"
-EVIDENCE = (rf"(?:weight|variation between sequences) ({NUMBER})(, 95 % interval ({NUMBER}) to ({NUMBER}),)? over ({NUMBER}) "
+EVIDENCE = (rf"(?:weight|distance from uniform weights) ({NUMBER})(, 95 % interval ({NUMBER}) to ({NUMBER}),)? over ({NUMBER}) "
             rf"(?:query|queries), chance ({NUMBER})")
 AFTER = (rf"(?P<verb>\S+) {{}}at all positions (?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)" + WHERE + INTERVAL +
-         rf"(?P<worse>, so it makes the model worse on these sequences)?"
+         rf"(?P<worse>, so it makes the model worse on (?:these sequences|this sequence))?"
+         rf"(?:; \S+ only its path to the output (?P<direct>(?:raises|lowers|leaves) [^;(]*?))?"
          rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?"
          rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
          rf"(?P<only>{NUMBER} %) with it)?\.")
@@ -322,6 +326,8 @@ FORMS = [
      rf"({NUMBER}) \(({NUMBER}) pairs?\); restoring (.*) of layer (\d+) recovers ({NUMBER} %) of the change"
      rf"( \(95 % interval over the pairs: ({NUMBER} %) to ({NUMBER} %)\))?\.", Explanation.patching),
     (RANDOM.format("ablating", "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
+    (RANDOM.format("ablating the path to the output of", "components?", "(?:.*)"),
+     lambda it, found: it.random("direct", 2)(found)),
     (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
     (RANDOM.format("restoring", f"components? in {NUMBER} pairs?", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),

@@ -167,6 +167,24 @@ impl<'a, B: Backend> Bench<'a, B> {
         (activation * mask.clone()).sum_dims(dims) / count
     }
 
+    /// Returns the token whose logit is explained at each position, `[batch, time]`: the target or, of a question about
+    /// answers, the answer at all positions of its prompt.
+    pub fn answers(&self) -> Tensor<B, 2, Int> {
+        let targets = self.batch.targets.clone();
+        if self.quantity == Quantity::Loss {
+            return targets;
+        }
+        let [rows, time] = targets.dims();
+        let tokens: Vec<i64> = targets.to_data().iter().collect();
+        let answer = |row: usize| self.counted.iter().find(|&&index| index / time == row);
+        let of_row = |row: usize| match answer(row) {
+            Some(&index) => vec![tokens[index]; time],
+            None => tokens[row * time..][..time].to_vec(),
+        };
+        let answers: Vec<i64> = (0..rows).flat_map(of_row).collect();
+        Tensor::from_data(TensorData::new(answers, [rows, time]), &targets.device())
+    }
+
     /// Returns what replaces the output of a component when it is ablated.
     pub fn replacement(&self, site: Site) -> Tensor<B, 3> {
         let found = self.replacements.iter().find(|(component, _)| *component == site);

@@ -17,6 +17,9 @@ pub struct RandomEffects {
     /// The connections between the components of the circuit; `None` without connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<RandomEffect>,
+    /// The paths from all components to the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<RandomEffect>,
     /// The neurons; `None` without neurons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neurons: Option<RandomEffect>,

@@ -117,6 +117,7 @@ fn explained<B: Backend>(
     let mut views = views(bench, stages);
     views.tuned_lens = tuned_lens(bench, context.train, stages)?;
     if gain.no_circuit.is_none() {
+        views.direct = bench.direct_effects(&circuit.components, &FullValues::new(bench, samples));
         let device = bench.full.logits.device();
         let pairs = pairs(bench, samples, (context.task, &context.question), &device)?;
         let (patching, is_cut) = Patching::watched(bench.model, &pairs, &device, bench.watch)?;
@@ -182,10 +183,8 @@ fn tuned_lens<B: Backend>(
 }
 
 /// Returns the effects of the components, without those that take long. Adds to the stages that ended early.
-fn views<B: Backend>(
-    Bench { model, full, batch, against, watch, .. }: &Bench<B>,
-    cut: &mut Vec<ExplanationStage>,
-) -> Views {
+fn views<B: Backend>(bench: &Bench<B>, cut: &mut Vec<ExplanationStage>) -> Views {
+    let Bench { model, full, batch, watch, .. } = bench;
     let ends = || watch.ends(ExplanationStage::Lens);
     let lens = Lens::until(model, full, batch, &ends);
     let lens_after_attention = Lens::after_attention(model, full, batch, &ends);
@@ -194,7 +193,8 @@ fn views<B: Backend>(
         lens: lens.unwrap_or_default(),
         tuned_lens: None,
         lens_after_attention: lens_after_attention.unwrap_or_default(),
-        attribution: attribute(model, full, batch, against.as_ref()),
+        attribution: attribute(model, full, batch, (bench.answers(), bench.against.as_ref())),
+        direct: Vec::new(),
         patching: None,
     }
 }
@@ -238,7 +238,8 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
         circuit: circuit.value,
         complement: circuit.complement,
         faithfulness: 0.0,
-        complement_share: 0.0,
+        // Without a circuit, the complement is the whole model.
+        complement_share: 1.0,
         smaller_sets: circuit.smaller_sets,
         ablated_alone: circuit.ablated_alone,
         no_circuit: gain.no_circuit,

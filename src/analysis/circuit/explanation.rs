@@ -65,6 +65,31 @@ pub struct Component {
     pub attends: Vec<AttendedToken>,
 }
 
+/// The effect of a component by its path to the output alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DirectEffect {
+    /// The layer, counted from 0.
+    pub layer: usize,
+    /// The head, counted from 0; `None` for the feed-forward layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<usize>,
+    /// True for a cross-attention head.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cross: bool,
+    /// The quantity with this path ablated.
+    pub ablated: f64,
+    /// The 95 % interval of the change over the sequences, as that of a component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+}
+
+impl DirectEffect {
+    /// Returns true for the effect of this component.
+    pub fn is_of(&self, component: &Component) -> bool {
+        (self.layer, self.head, self.cross) == (component.layer, component.head, component.cross)
+    }
+}
+
 /// A connection from one component to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
@@ -253,9 +278,10 @@ pub struct CircuitGain {
     /// The quantity with the components of the circuit ablated, and all others intact.
     pub complement: f64,
     /// The share of the gain over the baseline that the circuit recovers: 0 for the baseline, 1 for the model (Wang et
-    /// al., 2022).
+    /// al., 2022). 0 if no circuit is reported.
     pub faithfulness: f64,
-    /// The share of the gain that the complement recovers. In a complete circuit it is about 0 or below.
+    /// The share of the gain that the complement recovers. In a complete circuit it is about 0 or below. 1 if no circuit is
+    /// reported: the complement is then the whole model.
     pub complement_share: f64,
     /// The number of smaller sets of components that were all evaluated, none of which is a circuit at this tolerance;
     /// `None` after a greedy search.
@@ -281,6 +307,9 @@ pub struct Views {
     pub lens_after_attention: Lens,
     /// The contribution of each component to the logit of the target, or to the difference between two answers.
     pub attribution: Vec<Attribution>,
+    /// The effect of each component of the circuit by its path to the output alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub direct: Vec<DirectEffect>,
     /// The activation patching between clean and corrupted sequences; `None` if no corruption changes the answer.
     pub patching: Option<Patching>,
 }
@@ -296,7 +325,18 @@ pub struct HeadAnalysis {
     pub cross_heads: usize,
 }
 
+/// The minimum share of the gain by which the ablation of a harmful component improves the model.
+const MIN_HARM: f64 = 0.01;
+
 impl CircuitGain {
+    /// Returns true if a component makes the model worse: its ablation improves the model by at least 1 % of the gain, and the
+    /// interval of the change, if it is known, excludes zero. Without an interval, this says nothing about other sequences.
+    pub fn is_harmful(&self, Component { ablated, interval, .. }: &Component) -> bool {
+        let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
+        let is_large = (ablated - self.model).abs() >= MIN_HARM * (self.model - self.baseline).abs();
+        self.quantity.is_worse(self.model, *ablated) && is_certain && is_large
+    }
+
     /// Returns the share of the gain over the baseline that `value` recovers: 0 for the baseline, 1 for the model.
     pub fn share(&self, value: f64) -> f64 {
         (value - self.baseline) / (self.model - self.baseline)

@@ -6,8 +6,6 @@ use crate::analysis::{HeadScores, Score};
 
 /// The minimum attention weight of a kind, averaged over queries: half of the head's attention.
 const MIN_KIND_WEIGHT: f64 = 0.5;
-/// The maximum variation of a positional head's weights between sequences.
-const MAX_POSITIONAL_VARIATION: f64 = 0.2;
 
 /// A known behaviour of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +25,7 @@ pub enum HeadKind {
     Separator,
     /// Attends to source tokens equal to the next token, in cross-attention.
     NextToken,
-    /// Attends by position, independently of the tokens.
+    /// Attends to certain positions, independently of the tokens.
     Positional,
     /// Raises the logits of the tokens that it attends to.
     Copying,
@@ -50,35 +48,35 @@ impl HeadKind {
     }
 }
 
-/// Returns the kinds of a head. `separator` is its weight on one token of the vocabulary. `variation` is the variation
-/// of its weights between sequences. `copies` is true if its OV circuit copies.
+/// Returns the kinds of a head. `separator` is its weight on one token of the vocabulary, and `positional` the part of its
+/// weights that depends on positions alone. `copies` is true if its OV circuit copies.
 pub(super) fn kinds(
     scores: &HeadScores,
-    separator: Option<f64>,
-    variation: Option<f64>,
+    [separator, positional]: [Option<f64>; 2],
     copies: bool,
 ) -> Vec<HeadKind> {
-    let attends = |score: Score| scores[score].is_some_and(|weight| weight >= MIN_KIND_WEIGHT);
+    let is_large = |weight: Option<f64>| weight.is_some_and(|weight| weight >= MIN_KIND_WEIGHT);
+    let attends = |score: Score| is_large(scores[score]);
     let candidates = [
         (HeadKind::PreviousToken, attends(Score::Previous)),
         (HeadKind::Induction, attends(Score::Induction)),
         (HeadKind::Duplicate, attends(Score::Duplicate)),
         (HeadKind::Itself, attends(Score::Itself)),
         (HeadKind::FirstToken, attends(Score::First)),
-        (HeadKind::Separator, separator.is_some_and(|weight| weight >= MIN_KIND_WEIGHT)),
-        (HeadKind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
+        (HeadKind::Separator, is_large(separator)),
+        (HeadKind::Positional, is_large(positional)),
         (HeadKind::Copying, copies),
     ];
     candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }
 
 /// Returns the kinds of a cross-attention head. `first` is its weight on the first source token, and `next` on source
-/// tokens equal to the next token. `variation` is the variation of its weights between sequences.
-pub(super) fn cross_kinds([first, next]: [f64; 2], variation: Option<f64>) -> Vec<HeadKind> {
+/// tokens equal to the next token. `positional` is the part of its weights that depends on positions alone.
+pub(super) fn cross_kinds([first, next]: [f64; 2], positional: Option<f64>) -> Vec<HeadKind> {
     let candidates = [
         (HeadKind::FirstToken, first >= MIN_KIND_WEIGHT),
         (HeadKind::NextToken, next >= MIN_KIND_WEIGHT),
-        (HeadKind::Positional, variation.is_some_and(|variation| variation <= MAX_POSITIONAL_VARIATION)),
+        (HeadKind::Positional, positional.is_some_and(|weight| weight >= MIN_KIND_WEIGHT)),
     ];
     candidates.into_iter().filter(|(_, applies)| *applies).map(|(kind, _)| kind).collect()
 }

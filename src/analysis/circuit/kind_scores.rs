@@ -17,19 +17,21 @@ use crate::data::Role;
 
 /// The minimum weight of a separator, as a multiple of the weight under uniform attention.
 const MIN_UNIFORM_WEIGHTS: f64 = 3.0;
+/// The maximum variation of a positional head's weights between sequences.
+const MAX_POSITIONAL_VARIATION: f64 = 0.2;
 
 /// The score for which a head has a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct KindScore {
     /// The kind.
     pub kind: HeadKind,
-    /// The attention weight on the targets of the kind, averaged over the queries that have one. For a positional head, the
-    /// variation of its weights between sequences.
+    /// The attention weight on the targets of the kind, averaged over the queries that have one. For a positional head, how
+    /// far its mean weights over the sequences are from uniform attention: 0 for that, 1 for a single position.
     pub score: f64,
     /// The number of queries.
     pub queries: usize,
-    /// The 95 % interval of the score over sequences, or over tokens if there are fewer than eight sequences; `None` for a
-    /// single one.
+    /// The 95 % interval of the score over sequences, or over tokens if there are fewer than eight sequences; for a positional
+    /// head over positions. `None` for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
     /// The score of a head that attends to all visible keys equally.
@@ -90,13 +92,13 @@ impl<B: Backend> Bench<'_, B> {
         (scores, copies): (&HeadScores, bool),
     ) -> ScoredKinds {
         let pattern = Site::Pattern(layer, head);
-        let (separator, variation) = (self.separator(pattern, samples), self.variation(pattern, samples));
-        let means = [&separator, &variation].map(|it| it.as_ref().map(|it| mean(&it.values)));
-        let kinds = kinds(scores, means[0], means[1], copies);
+        let (separator, positional) = (self.separator(pattern, samples), self.positional(pattern, samples));
+        let means = [&separator, &positional].map(|it| it.as_ref().map(|it| mean(&it.values)));
+        let kinds = kinds(scores, means, copies);
         let of_kind = |&kind: &HeadKind| {
             let found = match kind {
                 HeadKind::Separator => separator.as_ref()?,
-                HeadKind::Positional => variation.as_ref()?,
+                HeadKind::Positional => positional.as_ref()?,
                 _ => &self.query_scores(pattern, samples, kind.score()?),
             };
             Some(found.of_kind(kind))
@@ -108,20 +110,25 @@ impl<B: Backend> Bench<'_, B> {
     /// Returns the kinds of a cross-attention head.
     pub fn scored_cross_kinds(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> ScoredKinds {
         let pattern = Site::CrossPattern(layer, head);
-        let ([first, next], variation) =
-            (self.source_scores(pattern, samples), self.variation(pattern, samples));
+        let ([first, next], positional) =
+            (self.source_scores(pattern, samples), self.positional(pattern, samples));
         let weights = [&first, &next].map(|it| mean(&it.values));
-        let kinds = cross_kinds(weights, variation.as_ref().map(|it| mean(&it.values)));
+        let kinds = cross_kinds(weights, positional.as_ref().map(|it| mean(&it.values)));
         let of_kind = |&kind: &HeadKind| {
             let found = match kind {
                 HeadKind::FirstToken => &first,
                 HeadKind::NextToken => &next,
-                _ => variation.as_ref()?,
+                _ => positional.as_ref()?,
             };
             Some(found.of_kind(kind))
         };
         let scored = kinds.iter().filter_map(of_kind).collect();
         (kinds, scored)
+    }
+
+    /// Returns the part of a head's weights that depends on positions alone; `None` if they depend on the tokens.
+    pub fn positional_score(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
+        self.positional(Site::Pattern(layer, head), samples).map(|it| mean(&it.values))
     }
 
     /// Returns the group of a query: its sequence or, of a few sequences, its token.
@@ -147,22 +154,39 @@ impl<B: Backend> Bench<'_, B> {
         found
     }
 
-    /// Returns the variation of a head's weights between sequences: half the sum over the keys of the absolute differences
-    /// from the mean. `None` for a single sequence and for prompts, whose positions differ.
-    fn variation(&self, pattern: Site, samples: &[Sample]) -> Option<QueryScores> {
-        let ([_, time], pattern) = (self.batch.targets.dims(), self.full.at(pattern));
-        if samples.len() == 1 || self.quantity != Quantity::Loss {
+    /// Returns how far the mean of a head's weights over the sequences is from uniform attention, by query with at least two
+    /// keys: the total variation distance, half the sum over the keys of the absolute differences, divided by that of a head
+    /// that attends to a single position. `None` if the weights vary between sequences, for a single sequence, for prompts, whose positions differ, and if all sequences repeat their tokens at the same positions, so
+    /// that a head that compares tokens always finds them there.
+    fn positional(&self, pattern: Site, samples: &[Sample]) -> Option<QueryScores> {
+        if samples.len() == 1 || self.quantity != Quantity::Loss || repeat_alike(samples) {
             return None;
         }
-        let variation = floats((pattern.clone() - self.mean(pattern)).abs().sum_dim(2) / 2.0);
-        let mut found = QueryScores::default();
-        for (number, (sample, row)) in samples.iter().zip(variation.chunks(time)).enumerate() {
-            for (query, &value) in row[..sample.inputs.len()].iter().enumerate() {
-                // Uniform attention does not depend on the tokens.
-                found.add(value.into(), 0.0, self.group(samples, [number, query]));
+        let window = self.model.config.window_of(pattern.layer(0));
+        let pattern = self.full.at(pattern);
+        let ([_, time, keys], common) = (pattern.dims(), self.mean(pattern.clone()));
+        let variation = floats((pattern - common.clone()).abs().sum_dim(2) / 2.0);
+        let common = floats(common);
+        let (mut found, mut variations) = (QueryScores::default(), Vec::new());
+        for (sample, row) in samples.iter().zip(variation.chunks(time)) {
+            let uniform = match &sample.source {
+                Some(source) => vec![1.0 / source.len().max(1) as f32; time * source.len()],
+                None => uniform_weights(sample, window),
+            };
+            let (length, width) = (sample.inputs.len(), uniform.len() / sample.inputs.len());
+            variations.extend(row[..length].iter().copied().map(f64::from));
+            for query in 0..length {
+                let uniform = &uniform[query * width..][..width];
+                let pairs = common[query * keys..].iter().zip(uniform);
+                let distance: f64 = pairs.map(|(weight, even)| f64::from((weight - even).abs()) / 2.0).sum();
+                let largest = 1.0 - uniform.iter().copied().map(f64::from).fold(0.0, f64::max);
+                // All sequences share the mean, so only positions are independent.
+                if largest > 0.0 {
+                    found.add(distance / largest, 0.0, query);
+                }
             }
         }
-        Some(found)
+        (mean(&variations) <= MAX_POSITIONAL_VARIATION).then_some(found)
     }
 
     /// Returns the weights of a head on the token of the vocabulary that gets the largest weight. The first position of each
@@ -207,6 +231,18 @@ impl<B: Backend> Bench<'_, B> {
         }
         [first, next]
     }
+}
+
+/// Returns true if tokens recur, in every sample at the same positions.
+fn repeat_alike(samples: &[Sample]) -> bool {
+    let first_occurrences = |sample: &Sample| {
+        let tokens = [sample.source.as_deref().unwrap_or_default(), &sample.inputs].concat();
+        let first = |token: &u32| tokens.iter().position(|it| it == token);
+        tokens.iter().filter_map(first).collect::<Vec<_>>()
+    };
+    let common = first_occurrences(&samples[0]);
+    let recurs = common.iter().enumerate().any(|(at, &first)| first < at);
+    recurs && samples.iter().all(|sample| first_occurrences(sample) == common)
 }
 
 /// Calls `visit` for each query after the first one of its document, with the tokens after the first one up to the query,

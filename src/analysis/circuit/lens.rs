@@ -168,7 +168,7 @@ pub fn attribute<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
     batch: &DeviceBatch<B>,
-    against: Option<&Tensor<B, 2, Int>>,
+    (answers, against): (Tensor<B, 2, Int>, Option<&Tensor<B, 2, Int>>),
 ) -> Vec<Attribution> {
     let [_, time] = batch.targets.dims();
     let is_target: Vec<bool> = match &batch.hidden {
@@ -184,7 +184,7 @@ pub fn attribute<B: Backend>(
             first: added[..time].to_vec(),
         }
     };
-    let to_targets = contributions(model, pass, batch.targets.clone());
+    let to_targets = contributions(model, pass, answers);
     let Some(against) = against else { return to_targets.into_iter().map(attribution).collect() };
     let to_others = contributions(model, pass, against.clone());
     let differences =
@@ -339,7 +339,7 @@ mod tests {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let pass = run(model, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
             let against = on_device.targets.ones_like() * 7;
-            let all = attribute(model, &pass, &on_device, Some(&against));
+            let all = attribute(model, &pass, &on_device, (on_device.targets.clone(), Some(&against)));
             let logits = floats(pass.logits.clone());
             for (position, &target) in batch().targets[..5].iter().enumerate() {
                 let sum: f64 = all.iter().map(|part| part.first[position]).sum();

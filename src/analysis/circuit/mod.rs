@@ -39,6 +39,7 @@ mod attended;
 mod bench;
 mod certify;
 mod chance;
+mod direct;
 mod eigenvalues;
 mod estimates;
 mod explain;
@@ -76,8 +77,8 @@ mod weights;
 pub use chance::{RandomEffect, RandomEffects};
 pub use explain::{ExplanationContext, explain};
 pub use explanation::{
-    AttendedToken, Basis, CircuitGain, Component, ContextSource, Cut, Edge, Explanation, HeadAnalysis,
-    Neuron, NeuronAnalysis, NeuronContext, TestedConnections, Views,
+    AttendedToken, Basis, CircuitGain, Component, ContextSource, Cut, DirectEffect, Edge, Explanation,
+    HeadAnalysis, Neuron, NeuronAnalysis, NeuronContext, TestedConnections, Views,
 };
 pub use gain::Baseline;
 pub use kind::HeadKind;

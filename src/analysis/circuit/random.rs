@@ -70,6 +70,7 @@ impl Explanation {
             components,
             targets: bench.batch.tokens,
             connections: None,
+            direct: Some(bench.largest_direct_change(full)),
             neurons: None,
             patching: None,
             kinds: self.largest_weights(&bench, &samples),
@@ -106,11 +107,21 @@ impl Explanation {
         let scores = scores(bench, samples);
         let heads = self.components.iter().filter(|component| !component.cross);
         for &kind in heads.flat_map(|component| &component.kinds) {
-            let Some(score) = kind.score().filter(|_| found.iter().all(|(known, _)| *known != kind)) else {
+            if found.iter().any(|(known, _)| *known == kind) {
                 continue;
+            }
+            let largest = |weights: &mut dyn Iterator<Item = f64>| weights.fold(0.0, f64::max);
+            let weight = match (kind, kind.score()) {
+                (HeadKind::Positional, _) => {
+                    let layers = scores.iter().enumerate();
+                    let sites =
+                        layers.flat_map(|(layer, heads)| (0..heads.len()).map(move |head| [layer, head]));
+                    largest(&mut sites.filter_map(|site| bench.positional_score(site, samples)))
+                }
+                (_, Some(score)) => largest(&mut scores.iter().flatten().filter_map(|head| head[score])),
+                (_, None) => continue,
             };
-            let weights = scores.iter().flatten().filter_map(|head| head[score]);
-            found.push((kind, weights.fold(0.0, f64::max)));
+            found.push((kind, weight));
         }
         found
     }
@@ -127,7 +138,8 @@ impl Explanation {
 
 /// Formats the effects as sentences. The sizes are the number of components of the model, and of pairs of sequences.
 fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -> Vec<String> {
-    let RandomEffects { largest, components, targets, connections, neurons, patching, kinds } = effects;
+    let RandomEffects { largest, components, targets, connections, direct, neurons, patching, kinds } =
+        effects;
     let chosen = match *components < all {
         true => format!(" with the largest estimates, of {},", thousands(all as f64)),
         false => String::new(),
@@ -146,6 +158,13 @@ fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -
         )
     };
     sentences.extend(connections.map(|it| of("connection", it, 2)));
+    sentences.extend(direct.map(|RandomEffect { largest, tested }| {
+        format!(
+            "With random weights, ablating the path to the output of any one of {} changes the {quantity} by at most {}.",
+            counted(tested, "component"),
+            fixed(largest, 2)
+        )
+    }));
     sentences.extend(neurons.map(|it| of("neuron", it, 4)));
     sentences.extend(patching.map(|RandomEffect { largest, tested }| {
         format!(

@@ -17,11 +17,9 @@ use crate::ops;
 
 /// The number of sequences, which is enough for a standard error between them.
 const SEQUENCES: usize = 8;
-/// The minimum weight of the heads that are listed, also as a multiple of the weight under uniform attention, and their
-/// maximum number per kind.
+/// The minimum weight of the heads that are listed, also as a multiple of the weight under uniform attention.
 const MIN_WEIGHT: f64 = 0.2;
 const MIN_UNIFORM_WEIGHTS: f64 = 2.0;
-const MAX_HEADS: usize = 10;
 
 /// Returns sequences of `length` distinct random tokens that are repeated once. Only the targets in the second copy count.
 /// `None` if the vocabulary has fewer tokens.
@@ -88,14 +86,13 @@ impl RepeatedKind {
         .map(|(kind, score, first_query, distance)| Self { kind, score, first_query, distance })
     }
 
-    /// Returns the mean weight of a head in each sequence.
+    /// Returns the weight of a head at each query, sequence by sequence.
     fn weights<B: Backend>(&self, bench: &Bench<B>, [layer, head]: [usize; 2]) -> Vec<f64> {
         let [_, time] = bench.batch.targets.dims();
         let pattern = floats(bench.full.at(Site::Pattern(layer, head)));
-        let weight = |map: &[f32], query: usize| f64::from(map[query * time + query - self.distance]);
-        let of_sequence =
-            |map: &[f32]| mean(&(self.first_query..time).map(|query| weight(map, query)).collect::<Vec<_>>());
-        pattern.chunks(time * time).map(of_sequence).collect()
+        let queries = |map| (self.first_query..time).map(move |query| (map, query));
+        let weight = |(map, query): (&[f32], usize)| f64::from(map[query * time + query - self.distance]);
+        pattern.chunks(time * time).flat_map(queries).map(weight).collect()
     }
 }
 
@@ -142,7 +139,6 @@ impl Repeated {
         let tokens = bench.batch.inputs.tokens.to_data();
         let tokens: Vec<u32> = tokens.iter::<i64>().map(|token| token as u32).collect();
         let sequences: Vec<Vec<u32>> = tokens.chunks(time).map(<[u32]>::to_vec).collect();
-        let groups: Vec<usize> = (0..sequences.len()).collect();
         for of_kind in RepeatedKind::all(time, length) {
             let RepeatedKind { kind, score, first_query, .. } = of_kind;
             // Each of these queries has one target.
@@ -161,9 +157,10 @@ impl Repeated {
             let mut found: Vec<HeadOfKind> = scores.iter().enumerate().flat_map(of_layer).collect();
             found.retain(|head| head.weight >= min_weight(head.layer));
             found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-            found.truncate(MAX_HEADS);
+            let groups: Vec<usize> = (0..queries).map(|query| query / (time - first_query)).collect();
             for it in &mut found {
-                it.interval = interval(&of_kind.weights(bench, [it.layer, it.head]), &groups);
+                let weights = of_kind.weights(bench, [it.layer, it.head]);
+                it.interval = interval(&weights, &groups).map(|bounds| bounds.map(|it| it.clamp(0.0, 1.0)));
             }
             heads.extend(found);
         }

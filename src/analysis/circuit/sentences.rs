@@ -148,6 +148,14 @@ fn describe_cut(Cut { stages, .. }: &Cut) -> String {
 /// Formats how many connections were tested, unless all were.
 fn describe_tested(explanation: &Explanation) -> Option<String> {
     let TestedConnections { possible, patched } = explanation.connections;
+    let is_cut = |cut: &Cut| cut.stages.contains(&ExplanationStage::Connections);
+    if explanation.cut.as_ref().is_some_and(is_cut) {
+        return Some(format!(
+            "{} of {} between the components found so far were ablated.",
+            thousands(patched as f64),
+            counted(possible, "possible connection")
+        ));
+    }
     (patched < possible).then(|| {
         format!(
             "Of {} between these components, {} with the largest estimated effects were ablated.",
@@ -157,6 +165,9 @@ fn describe_tested(explanation: &Explanation) -> Option<String> {
     })
 }
 
+/// The maximum number of heads of a kind that a sentence names.
+const MAX_NAMED_HEADS: usize = 10;
+
 /// Formats the losses on both copies, and the heads of each kind.
 fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &Repeated) -> Vec<String> {
     let [first, second] = [*first_copy, *second_copy].map(rounded);
@@ -165,8 +176,10 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &R
     )];
     for kind in [HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Duplicate] {
         let of_kind = heads.iter().filter(|head| head.kind == kind);
+        let count = of_kind.clone().count();
         let named: Vec<String> = of_kind
             .clone()
+            .take(MAX_NAMED_HEADS)
             .map(|HeadOfKind { layer, head, weight, interval, .. }| {
                 let interval = interval.map(|interval| interval.map(rounded));
                 let interval = interval.map(|[low, high]| format!(", {low} to {high}")).unwrap_or_default();
@@ -178,9 +191,10 @@ fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &R
             None => format!("Heads of the kind {kind}: none."),
             Some(HeadOfKind { queries, .. }) => format!(
                 "Heads of the kind {kind}, with their attention weight on average over {} queries and its 95 % interval over the \
-                 sequences: {}.",
+                 sequences: {}{}.",
                 thousands(*queries as f64),
-                named.join(", ")
+                named.join(", "),
+                if count > named.len() { format!(", and {} more", count - named.len()) } else { String::new() },
             ),
         });
     }

@@ -75,7 +75,7 @@ impl<'a, B: Backend> StreamParts<'a, B> {
     }
 
     /// Applies the norm of a sub-layer's output to a part of it, without the shift.
-    fn normed(&self, part: Tensor<B, 3>, site: Site) -> Tensor<B, 3> {
+    pub fn normed(&self, part: Tensor<B, 3>, site: Site) -> Tensor<B, 3> {
         let (layer, sublayer) = match site {
             Site::Head(layer, _) => (layer, Site::Head(layer, 0)),
             Site::Cross(layer, _) => (layer, Site::Cross(layer, 0)),

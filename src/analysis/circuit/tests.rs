@@ -1,6 +1,7 @@
 //! Hand-set circuits, and models without a circuit.
 
 mod cut;
+mod kinds;
 mod questions;
 
 use super::*;
@@ -112,11 +113,15 @@ fn explained_on(model: Decoder<B>, periods: &[usize]) -> Explanation {
 
 /// Returns the explanation of a hand-set induction circuit, with its path.
 pub(crate) fn explained_induction() -> Explanation {
+    explained_on(induction_model(), &[3, 5])
+}
+
+fn induction_model() -> Decoder<B> {
     let mut model = silent(2);
     // Layer 0 head 1 attends to the previous position; layer 1 head 0 matches its token with the previous tokens.
     set_head(&mut model, [0, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
     set_head(&mut model, [1, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
-    explained_on(model, &[3, 5])
+    model
 }
 
 #[test]

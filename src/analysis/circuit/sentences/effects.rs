@@ -5,9 +5,6 @@ use crate::analysis::circuit::explanation::{CircuitGain, Component, Explanation}
 use crate::analysis::circuit::question::Quantity;
 use crate::numbers::{counted, signed};
 
-/// The minimum share of the gain by which the ablation of a harmful component improves the model.
-const MIN_HARM: f64 = 0.01;
-
 /// Formats an ablation, as "mean-ablating it at all positions".
 pub(super) fn ablating(gain: &CircuitGain, what: &str) -> String {
     format!("{} {what} at all positions", gain.ablation.verb())
@@ -40,17 +37,17 @@ fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
 }
 
 /// States the effect of a component in the full model and in the circuit.
-pub(super) fn describe_effect(
-    explanation: &Explanation,
-    Component { ablated, interval, without, without_kind, .. }: &Component,
-) -> String {
+pub(super) fn describe_effect(explanation: &Explanation, component: &Component) -> String {
+    let Component { ablated, interval, without, without_kind, .. } = component;
     let gain = &explanation.gain;
     let mut effect = effect_at_targets(explanation, *ablated) + &interval_of_change(*interval);
-    // A change may be due to chance, or negligible.
-    let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
-    let is_large = (ablated - gain.model).abs() >= MIN_HARM * (gain.model - gain.baseline).abs();
-    if gain.quantity.is_worse(gain.model, *ablated) && is_certain && is_large {
-        effect += ", so it makes the model worse on these sequences";
+    if gain.is_harmful(component) {
+        let this = if explanation.basis.sequences == 1 { "this sequence" } else { "these sequences" };
+        effect += &format!(", so it makes the model worse on {this}");
+    }
+    if let Some(direct) = explanation.views.direct.iter().find(|it| it.is_of(component)) {
+        let (verb, change) = (gain.ablation.verb(), self::effect(gain.quantity, gain.model, direct.ablated));
+        effect += &format!("; {verb} only its path to the output {change}");
     }
     let without = without.map(|without| percent(gain.share(without)));
     let without = without.map(|share| format!("; without it, the circuit recovers {share}"));

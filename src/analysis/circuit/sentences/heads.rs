@@ -25,7 +25,7 @@ pub(super) fn behaviour(analysis: &HeadAnalysis, component: &Component, scores: 
                 format!("attends to the first token of the source{evidence}")
             }
             HeadKind::Positional if component.cross => {
-                format!("attends to the source by position alone{evidence}")
+                format!("attends to the same positions of the source in all sequences{evidence}")
             }
             HeadKind::PreviousToken => format!("attends to the previous token{evidence}"),
             HeadKind::Induction => {
@@ -37,7 +37,7 @@ pub(super) fn behaviour(analysis: &HeadAnalysis, component: &Component, scores: 
             HeadKind::Separator => format!("attends to one token wherever it occurs{evidence}"),
             HeadKind::Positional => {
                 let distance = Score::Distance.text(scores[Score::Distance].unwrap_or_default());
-                format!("attends by position alone, {distance} tokens back on average{evidence}")
+                format!("attends to the same positions in all sequences, {distance} tokens back on average{evidence}")
             }
             HeadKind::Copying => copying(component),
         }
@@ -48,7 +48,7 @@ pub(super) fn behaviour(analysis: &HeadAnalysis, component: &Component, scores: 
 
 /// Formats the evidence for a kind, as "weight 0.91, 95 % interval 0.88 to 0.93, over 496 queries, chance 0.10".
 fn evidence(KindScore { kind, score, queries, interval, chance }: &KindScore) -> String {
-    let name = if *kind == HeadKind::Positional { "variation between sequences" } else { "weight" };
+    let name = if *kind == HeadKind::Positional { "distance from uniform weights" } else { "weight" };
     let interval = interval.map(|interval| interval.map(rounded));
     let interval =
         interval.map(|[low, high]| format!(", 95 % interval {low} to {high},")).unwrap_or_default();

@@ -47,6 +47,8 @@ fn an_early_end_keeps_confirmed_components() {
     let sentence = "The search ended early, so not all connections were ablated; the logit lens is missing; activation patching was \
          skipped.";
     assert!(found.sentences.iter().any(|it| it == sentence), "{:?}", found.sentences);
+    let tested = format!("0 of {} possible connections between", complete.connections.possible);
+    assert!(found.sentences.iter().any(|it| it.starts_with(&tested)), "{:?}", found.sentences);
 }
 
 #[test]

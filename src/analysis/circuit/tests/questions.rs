@@ -4,13 +4,6 @@ use super::*;
 use crate::analysis::circuit::bench::Bench;
 use crate::analysis::circuit::search::Pruned;
 
-fn induction() -> Decoder<B> {
-    let mut model = silent(2);
-    set_head(&mut model, [0, 1], [POSITION, POSITION, TIME], 1, PREVIOUS);
-    set_head(&mut model, [1, 0], [TOKEN, PREVIOUS, VOCAB], 0, NEXT);
-    model
-}
-
 fn asked(model: Decoder<B>, prompts: &[QuestionPrompt]) -> Explanation {
     let (samples, question) = Question::of_prompts(&model, prompts, &Default::default()).unwrap();
     let origin = ExplanationContext { question, ..ExplanationContext::default() };
@@ -37,7 +30,7 @@ fn heads(found: &Explanation) -> Vec<(usize, Option<usize>)> {
 
 #[test]
 fn a_preference_is_explained_by_resampling() {
-    let found = asked(induction(), &[prompt(&[], Some(3)), prompt(&[4, 5], Some(3))]);
+    let found = asked(induction_model(), &[prompt(&[], Some(3)), prompt(&[4, 5], Some(3))]);
     let gain = &found.gain;
     assert_eq!((gain.quantity, gain.ablation), (Quantity::LogitDifference, Ablation::Resample));
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))], "{:?}", found.sentences);
@@ -71,10 +64,57 @@ fn a_preference_is_explained_by_resampling() {
 }
 
 #[test]
+fn attribution_to_an_answer_is_the_same_quantity_at_all_positions() {
+    let model = induction_model();
+    let prompt = prompt(&[4, 5], Some(3));
+    let found = asked(model.clone(), std::slice::from_ref(&prompt));
+    let tokens = Tensor::<B, 1, burn::tensor::Int>::from_ints(&prompt.tokens[..], &Default::default());
+    let logits = Model::Decoder(model).forward(crate::model::Inputs::tokens(tokens.unsqueeze())).unwrap();
+    let logits: Vec<f32> = logits.into_data().to_vec().unwrap();
+    for (position, logits) in logits.chunks(VOCAB).enumerate().take(found.basis.next.len()) {
+        let sum: f64 = found.views.attribution.iter().map(|part| part.first[position]).sum();
+        let difference = f64::from(logits[1] - logits[3]);
+        assert!((sum - difference).abs() < 1e-4, "{position}: {sum}, not {difference}");
+    }
+}
+
+#[test]
+fn direct_paths_are_told_from_paths_through_later_components() {
+    let found = explained_induction();
+    let effects = |layer: usize| {
+        let component = found.components.iter().find(|it| it.layer == layer).unwrap();
+        let direct = found.views.direct.iter().find(|it| it.is_of(component)).unwrap();
+        [component.ablated, direct.ablated].map(|ablated| ablated - found.gain.model)
+    };
+    // The output layer does not read what the first head writes, which only changes the final norm.
+    let [total, direct] = effects(0);
+    assert!(total > 1.0 && direct.abs() < 0.1, "{total} in total, {direct} directly");
+    // No later component reads the last head.
+    let [total, direct] = effects(1);
+    assert!(total > 1.0 && (total - direct).abs() < 1e-5, "{total} in total, {direct} directly");
+}
+
+#[test]
+fn only_evident_harm_is_called_harmful() {
+    let found = explained_induction();
+    let gain = &found.gain;
+    let is_harmful = |change: f64, interval| {
+        let ablated = gain.model + change;
+        gain.is_harmful(&Component { ablated, interval, ..found.components[0].clone() })
+    };
+    // Ablation lowers the loss, of which 1 % of the gain counts.
+    let share = |share: f64| -share * (gain.baseline - gain.model);
+    assert!(is_harmful(share(0.02), Some([share(0.03), share(0.01)])) && is_harmful(share(0.02), None));
+    assert!(!is_harmful(share(0.005), Some([share(0.006), share(0.004)])), "the change is negligible");
+    assert!(!is_harmful(share(0.02), Some([share(0.05), share(-0.01)])), "the change may be due to chance");
+    assert!(!is_harmful(-share(0.02), None), "ablation raises the loss");
+}
+
+#[test]
 fn padding_does_not_change_an_answer() {
     let [short, long] = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
     let value = |prompts: &[QuestionPrompt]| {
-        let found = asked(induction(), prompts);
+        let found = asked(induction_model(), prompts);
         [found.gain.model, found.gain.baseline, found.gain.circuit]
     };
     let (both, alone) = (value(&[short.clone(), long.clone()]), [value(&[short]), value(&[long])]);
@@ -86,7 +126,7 @@ fn padding_does_not_change_an_answer() {
 #[test]
 fn a_log_probability_is_explained_by_mean_ablation() {
     let prompt = QuestionPrompt { corrupted: None, answer: None, ..prompt(&[4, 5], None) };
-    let found = asked(induction(), &[prompt]);
+    let found = asked(induction_model(), &[prompt]);
     assert_eq!(found.basis.next.last(), Some(&1), "the answer is the model's prediction");
     assert_eq!((found.gain.quantity, found.gain.ablation), (Quantity::LogProbability, Ablation::Mean));
     assert!(heads(&found).contains(&(1, Some(0))), "{:?}", found.sentences);
@@ -105,12 +145,12 @@ fn a_log_probability_is_explained_by_mean_ablation() {
 #[test]
 fn answers_without_preference_are_not_explained() {
     let exchanged = QuestionPrompt { answer: Some(3), ..prompt(&[], Some(1)) };
-    let reason = asked(induction(), &[exchanged]).gain.no_circuit.unwrap();
+    let reason = asked(induction_model(), &[exchanged]).gain.no_circuit.unwrap();
     assert!(reason.contains("may be due to chance"), "{reason}");
     // The prompt decides the answer, but not between these tokens.
     let equal =
         QuestionPrompt { against: Some(3), corrupted: Some(vec![6, 0, 1, 4, 3, 0]), ..prompt(&[], None) };
-    let reason = asked(induction(), &[equal]).gain.no_circuit.unwrap();
+    let reason = asked(induction_model(), &[equal]).gain.no_circuit.unwrap();
     assert!(reason.contains("a difference of 0.5 logits"), "{reason}");
 }
 
@@ -135,7 +175,7 @@ fn answers_of_untrained_weights_are_not_explained() {
 #[test]
 fn prompts_without_a_contrast_are_refused() {
     let [with, without] = [prompt(&[], Some(3)), prompt(&[], None)];
-    let error = Question::of_prompts(&induction(), &[with, without], &Default::default()).unwrap_err();
+    let error = Question::of_prompts(&induction_model(), &[with, without], &Default::default()).unwrap_err();
     assert_eq!(error.to_string(), "1 of 2 prompts has a token to compare with; give it for all or for none");
     // Mean ablation over equal tokens changes nothing.
     let prompt = QuestionPrompt {
@@ -145,7 +185,7 @@ fn prompts_without_a_contrast_are_refused() {
         corrupted: None,
         documents: None,
     };
-    let error = Question::of_prompts(&induction(), &[prompt], &Default::default()).unwrap_err();
+    let error = Question::of_prompts(&induction_model(), &[prompt], &Default::default()).unwrap_err();
     assert!(error.to_string().starts_with("the prompt repeats a single token"), "{error}");
 }
 
@@ -160,7 +200,7 @@ fn repeated_tokens_reveal_the_induction_head() {
         assert_eq!(counted_targets(sample), sample.inputs[1..5]);
     }
     let origin = ExplanationContext { repeated: Some(5), ..ExplanationContext::default() };
-    let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
+    let found = explain(&Model::Decoder(induction_model()), &samples, origin, &Default::default()).unwrap();
     let repeated = found.repeated.as_ref().unwrap();
     assert!(repeated.sequences.iter().eq(samples.iter().map(|sample| &sample.inputs)));
     assert!(repeated.second_copy < repeated.first_copy - 1.0, "{repeated:?}");
@@ -195,21 +235,22 @@ fn repeated_tokens_reveal_the_induction_head() {
 #[test]
 fn the_smallest_circuit_is_certified() {
     let prompts = [prompt(&[], Some(3)), prompt(&[4, 5], Some(3))];
-    let (samples, question) = Question::of_prompts(&induction(), &prompts, &Default::default()).unwrap();
+    let (samples, question) =
+        Question::of_prompts(&induction_model(), &prompts, &Default::default()).unwrap();
     let origin = ExplanationContext { question: question.clone(), certifies: true, ..Default::default() };
-    let found = explain(&Model::Decoder(induction()), &samples, origin, &Default::default()).unwrap();
+    let found = explain(&Model::Decoder(induction_model()), &samples, origin, &Default::default()).unwrap();
     assert_eq!(heads(&found), [(0, Some(1)), (1, Some(0))]);
     // The empty set and each of the six components alone.
     assert_eq!(found.gain.smaller_sets, Some(7));
     assert!(
         found.sentences[1].starts_with("No smaller circuit exists at this tolerance: all 7 smaller sets")
     );
-    let greedy = asked(induction(), &prompts);
+    let greedy = asked(induction_model(), &prompts);
     assert_eq!(greedy.gain.smaller_sets, None);
     assert!(greedy.sentences[1].contains("greedy"), "{:?}", greedy.sentences);
 
     // A larger set is replaced by the smallest one.
-    let model = induction();
+    let model = induction_model();
     let bench = Bench::new(&model, &samples, &question, &Default::default()).unwrap();
     let full = found.gain.model;
     let kept = bench.replacements.iter().map(|(site, _)| (*site, None)).collect();
