@@ -1,6 +1,6 @@
 //! `patching`: the fraction of the logit difference that each clean activation restores in a corrupted sequence.
 
-use crate::draw::color::{MUTED, color};
+use crate::draw::color::{MUTED, of_values};
 use crate::draw::{
     Axis, HEADING, HeatMap, Interval, MARGIN, MIN_VALUE_CELL, Picture, Rect, Scale, Text, TokenAxis,
     draw_color_bar, round_up, stride_of,
@@ -82,7 +82,8 @@ impl Patching {
         axis.draw(&mut picture, stream, "input");
         let height = stream.height.max(90.0);
         let bar = Rect { left: stream.right() + 10.0, width: 12.0, height, ..stream };
-        draw_color_bar(&mut picture, bar, color, &Axis::new("recovered fraction", range, Scale::Linear));
+        let shade = move |fraction: f64| of_values(range)(range.start + fraction * range.length());
+        draw_color_bar(&mut picture, bar, shade, &Axis::new("recovered fraction", range, Scale::Linear));
         picture
     }
 
