@@ -215,7 +215,8 @@ impl Circuit {
         let numbers = format!("number: change of the {} if {}", self.quantity, self.ablated);
         let muted = Text::new(12.0).color(MUTED);
         let is_below = left > MARGIN && left + muted.width(&numbers) > right;
-        row += usize::from(is_below);
+        let lines = if is_below { muted.lines(&numbers, right - MARGIN) } else { Vec::new() };
+        row += lines.len();
         picture.raise_heading(row);
         let bottom = TOP - 16.0;
         for (name, color, left, at) in entries {
@@ -223,9 +224,11 @@ impl Circuit {
             draw_key(picture, (left, y), color);
             picture.text(&name, (left + 28.0, y), &style);
         }
-        match is_below {
-            true => picture.text(&muted.fit(&numbers, right - MARGIN), (MARGIN, bottom), &muted),
-            false => picture.text(&numbers, (right, bottom), &muted.right()),
+        for (line, above) in lines.iter().zip((0..lines.len()).rev()) {
+            picture.text(line, (MARGIN, bottom - LEGEND_LINE * above as f64), &muted);
+        }
+        if !is_below {
+            picture.text(&numbers, (right, bottom), &muted.right());
         }
     }
 

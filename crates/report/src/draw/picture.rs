@@ -311,6 +311,34 @@ mod tests {
             }
             problems
         }
+
+        /// Moves the texts that equal `text`; there is at least one.
+        pub fn move_text(&mut self, text: &str, (right, down): Coordinates) {
+            let mut count = 0;
+            for shape in &mut self.shapes {
+                if let Shape::Text { text: found, point, .. } = shape
+                    && found == text
+                {
+                    *point = (point.0 + right, point.1 + down);
+                    count += 1;
+                }
+            }
+            assert!(count > 0, "no text is `{text}`");
+        }
+
+        /// Replaces a colour of lines, dots, rectangles and texts, or removes these shapes.
+        pub fn recolor(&mut self, from: RGBColor, to: Option<RGBColor>) {
+            self.shapes.retain_mut(|shape| {
+                let color = match shape {
+                    Shape::Rect { color, .. } | Shape::Line { color, .. } | Shape::Dot { color, .. } => color,
+                    Shape::Text { style, .. } => &mut style.color,
+                    Shape::Image { .. } => return true,
+                };
+                let is_other = *color != from;
+                *color = if is_other { *color } else { to.unwrap_or(from) };
+                is_other || to.is_some()
+            });
+        }
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl TokenStrip {
 }
 
 /// The vertical centres of the true and the predicted token in a cell.
-const TRUTH_LINE: f64 = 10.0;
+const TRUTH_LINE: f64 = 9.0;
 const PREDICTION_LINE: f64 = CELL_HEIGHT - 10.0;
 
 impl ComparedToken {
@@ -235,10 +235,11 @@ impl ComparedToken {
                 picture.text(&visible(token), (middle, cell.top + line), &style);
             }
         }
-        // A wrong guess has a frame, since a line through or below a character could change how it reads.
+        // A wrong guess has a frame, since a line through or below a character could change how it reads. The frame is
+        // below the descenders of the true token.
         if *outcome == Outcome::WrongGuess {
-            let (left, top, width) = (cell.left + 1.5, cell.top + PREDICTION_LINE - 8.0, cell.width - 3.0);
-            picture.frame(Rect { left, top, width, height: 16.0 }, MUTED, 0.75);
+            let (left, top, width) = (cell.left + 1.5, cell.top + PREDICTION_LINE - 7.0, cell.width - 3.0);
+            picture.frame(Rect { left, top, width, height: 15.5 }, MUTED, 0.75);
         }
     }
 }

@@ -65,7 +65,6 @@ fn clip_limit_separates_clipped_and_unclipped_norms() {
     let [left, _, right, _] = raster.bounds(columns).unwrap();
     assert!(left < 80 && right.abs_diff(479) < 5, "half of the steps are clipped: {left} to {right}");
     let free = drawn(&gradients::picture("golden", &half_clipped(0.0), WIDTH).unwrap());
-    assert_eq!((free.count(color::VERMILION), free.count(columns)), (0, 0));
     assert!(free.height() < raster.height());
 }
 

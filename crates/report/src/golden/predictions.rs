@@ -8,7 +8,7 @@ use crate::draw::{Outcome, Picture, WIDTH, color, tint};
 use crate::prediction;
 use crate::reading::{Target, TargetRole, TokenProbability};
 
-fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> TargetRole) -> Picture {
+pub(super) fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> TargetRole) -> Picture {
     let mut reading = reading(truth.len(), Vec::new());
     let target = |(i, text): (usize, &&str)| Some(Target { role: role(i), ..target(text, true) });
     reading.targets = truth.iter().enumerate().map(target).collect();
@@ -17,7 +17,7 @@ fn predictions(truth: &[&str], predicted: &[&str], role: impl Fn(usize) -> Targe
 }
 
 /// Returns the roles of targets; only the targets before `first` are undetermined.
-fn known_from(first: usize) -> impl Fn(usize) -> TargetRole {
+pub(super) fn known_from(first: usize) -> impl Fn(usize) -> TargetRole {
     move |i| if i < first { TargetRole::Undetermined } else { TargetRole::Determined }
 }
 

@@ -179,7 +179,7 @@ fn style(trial: &Trial, is_best: bool) -> (RGBColor, Mark, &'static str) {
     match trial.ended {
         _ if is_best => (VERMILION, Mark::Dot(5.5), "best"),
         TrialEnd::Completed | TrialEnd::EarlyStopped => (BLUE, Mark::Dot(4.0), "finished"),
-        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (loss at its last rung)"),
+        TrialEnd::Pruned => (pale(BLUE), Mark::Ring(3.5, 1.5), "pruned (at its last rung)"),
         TrialEnd::Unfinished => (pale(BLUE), Mark::Ring(3.5, 1.5), "unfinished"),
         TrialEnd::Diverged => (MUTED, Mark::Cross(4.0, 1.75), "diverged"),
         TrialEnd::Failed => (MUTED, Mark::Cross(4.0, 1.75), "failed"),

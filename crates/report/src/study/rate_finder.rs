@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::log_range;
 use crate::draw::color::{BLUE, GREEN, VERMILION, pale};
-use crate::draw::{Axis, Interval, LABEL_SIZE, LineChart, Mark, Picture, Scale, Series, Text};
+use crate::draw::{Axis, Interval, LABEL_SIZE, LEGEND_LINE, LineChart, Mark, Picture, Scale, Series, Text};
 
 /// The training loss at one learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -49,10 +49,20 @@ pub fn picture(
         chart.series.push(Series::new(name, color, Mark::Dashed(1.5), line));
     }
     chart.draw_with_legend(&mut picture);
-    for (rate, (color, _)) in marked() {
+    // The suggested rate is the lower one: the labels are on the outer sides of the two lines.
+    for (rate, (color, name)) in marked() {
+        let (label, style) = (format!("{rate:.1e}"), Text::new(LABEL_SIZE).color(color));
         let (x, bottom) = chart.point(rate, range.start);
-        let style = Text::new(LABEL_SIZE).color(color).right();
-        picture.text(&format!("{rate:.1e}"), (x - 5.0, bottom - 10.0), &style);
+        let y = bottom - 10.0;
+        let is_lowest = name == "lowest";
+        match is_lowest && x + 5.0 + style.width(&label) <= chart.area.right() {
+            true => picture.text(&label, (x + 5.0, y), &style),
+            // Without room on its right, the label is above the other one.
+            false => {
+                let above = if is_lowest { LEGEND_LINE } else { 0.0 };
+                picture.text(&label, (x - 5.0, y - above), &style.right());
+            }
+        }
     }
     Some(picture)
 }

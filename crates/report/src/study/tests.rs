@@ -66,31 +66,6 @@ fn pixels(picture: &Picture, color: RGBColor) -> usize {
 }
 
 #[test]
-fn best_and_pruned_trials_have_their_own_colours() {
-    for floor in [None, Some(0.5)] {
-        let study = study(floor);
-        let counts = |color| {
-            [
-                pixels(&trials::picture(&study, WIDTH), color),
-                pixels(&effects::picture(&study, WIDTH), color),
-                pixels(&effects::learning_rate(&study, WIDTH).unwrap(), color),
-                pixels(&cost::picture(&study, WIDTH), color),
-            ]
-        };
-        assert!(counts(VERMILION).into_iter().all(|count| count > 40), "{:?}", counts(VERMILION));
-        assert!(counts(pale(BLUE)).into_iter().all(|count| count > 5), "{:?}", counts(pale(BLUE)));
-        let mut without = study.clone();
-        without.trials.truncate(2);
-        let (few, many) = (
-            pixels(&trials::picture(&without, WIDTH), pale(BLUE)),
-            pixels(&trials::picture(&study, WIDTH), pale(BLUE)),
-        );
-        // Antialiased edges of other colours contain a few pixels of this colour.
-        assert!(8 * few < many, "without pruned trials: {few} of {many}");
-    }
-}
-
-#[test]
 fn trials_above_the_frame_follow_its_edge() {
     for floor in [None, Some(0.5)] {
         let mut study = study(floor);
