@@ -101,7 +101,7 @@ function ablationText() {
   const target = tourTarget(query);
   const [probability, ablated] = rows.map((row) => fixed(row[query][target], 3));
   return [`Now ${componentInWords({ ...component, kind: "decoder" })} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
-    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, mean-ablating this head ${lossInWords(component.ablated)}.`];
+    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, where the mean of each position replaces its output, mean-ablating it ${lossInWords(component.ablated)}.`];
 }
 
 /** Describes the head that the tour's head reads, and the marked cell in its map. */
