@@ -258,7 +258,7 @@ function drawSummary() {
   at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`, new Set(), { isWithinControl: true }));
   const defined = new Set();
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part, defined))));
-  if (data.circuit?.sequences > 1) {
+  if (data.circuit?.sequences > 1 && !data.circuit.no_circuit) {
     at("circuit").append(element("p", { class: "muted small" }, ...withTerms(`Losses of the circuit are means over ${integer(data.circuit.sequences)} sequences of the validation set, so they differ from the validation loss and its floor.`, defined)));
   }
   // The page of a single input has neither a summary nor a training curve.
