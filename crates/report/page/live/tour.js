@@ -181,7 +181,7 @@ async function showTourStep(step) {
   tourStep = step;
   const { component, tokens, source, chosen: { query, key } } = tour;
   // The token that replaces the key differs from it and from the query.
-  tour.replacement = tokens.find((id) => id !== tokens[key] && id !== tokens[query]) ?? (tokens[key] + 1) % live.config.vocab;
+  tour.replacement = otherToken(tokens, [tokens[key], tokens[query]]);
   at("tour-step").replaceChildren(`Step ${step + 1} of ${TOUR_STEPS.length}`);
   at("tour-back").disabled = step === 0;
   at("tour-next").replaceChildren(step + 1 === TOUR_STEPS.length ? "End the tour" : "Next");

@@ -156,6 +156,16 @@ function replaceToken(index, id) {
   return change({ tokens, before: isOriginal ? null : before });
 }
 
+/**
+ * Returns the first of some tokens that differs from others and can follow in an answer, or else the next token of the
+ * vocabulary. The start token of an answer never follows.
+ */
+function otherToken(tokens, others) {
+  const isOther = (id) => !others.includes(id) && !answerStart().includes(id);
+  const following = Array.from({ length: live.config.vocab }, (_, step) => (others[0] + 1 + step) % live.config.vocab);
+  return tokens.find(isOther) ?? following.find(isOther) ?? others[0];
+}
+
 /** Replaces the chosen token by the token typed in the field. */
 function replaceByField(event) {
   event.preventDefault();
