@@ -100,6 +100,7 @@ const views = [
   [["sort", "ascending", "layer", "head"], drawScoreTable],
   [["theme", "kind", "layer", "head", "scale"], drawFilm],
   [["sample"], markFilm],
+  [["sample"], () => live && drawInputLoss()],
   [["sample", "position"], () => live && markChip()],
   [["sample", "position"], () => live && drawCandidates()],
   [["sample"], () => live && markRefused()],

@@ -179,14 +179,24 @@ function replaceByField(event) {
   replaceToken(index, typed[0].id).then(() => document.activeElement === document.body && at("replacement").focus());
 }
 
-/** Shows the loss on the input, compared with the loss before the changes. */
-function drawInputLoss({ losses, lossesBefore }) {
+/** Shows the loss on the input, compared with the loss before the changes; in the replay, the loss at the step on display. */
+function drawInputLoss() {
+  if (earlierFrame(state.sample)) return drawStepLoss(earlierFrame(state.sample));
+  if (!shownAnswer) return;
+  const { losses, lossesBefore } = shownAnswer;
   // A tokenizer's template can begin answers in ways that the page does not know.
   const isUnclear = live.tokenizer.answers !== null && !shownAnswer.tokens.some((id) => live.tokenizer.answers.begin.includes(id));
   const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token${isUnclear ? ", although training counted only answers" : ""}`;
   const before = lossesBefore ? `, ${fixed(mean(lossesBefore), 3)} ${input.before ? "before the change" : "as trained"}` : "";
   at("input-loss").dataset.loss = losses.length > 0 ? mean(losses) : "";
   at("input-loss").replaceChildren(line + before);
+}
+
+/** Shows the loss at a step of the replay, on its sequence, compared with the end of training. */
+function drawStepLoss({ sample, step }) {
+  const [loss, end] = [sample, data.sample].map(readingLoss);
+  at("input-loss").dataset.loss = Number.isNaN(loss) ? "" : loss;
+  at("input-loss").replaceChildren(`Loss on this sequence at step ${integer(step)}: ${fixed(loss, 3)} nats per token, ${fixed(end, 3)} at the end of training`);
 }
 
 /** Starts from a sequence of the validation set. */
