@@ -48,7 +48,7 @@ function findWindowsBreaks() {
 }
 
 /** Changes the input to the contents of both text fields. */
-function readFields() {
+function readFields({ isPasted = false } = {}) {
   const texts = ["input-text", "input-source"].map(fieldText);
   const longest = Math.max(...texts.map((text) => text.length));
   const isLong = longest > MAX_CHARACTERS;
@@ -58,13 +58,37 @@ function readFields() {
   textProblem = isLong ? `this page reads at most ${integer(MAX_CHARACTERS)} characters, but the text has ${integer(longest)}; shorten it` : notInVocabulary([...unknown]);
   const tokens = [...answerStart(), ...ids(answer)];
   typedPieces = [...answerStart().map((id) => ({ id })), ...answer];
-  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: isLong ? 0 : wordCount(texts) });
+  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: isLong ? "long" : typingStep(texts, isPasted) });
 }
 
 const WORDS = new Intl.Segmenter(undefined, { granularity: "word" });
 
-/** Returns the number of words and punctuation marks of texts, in any script. */
-const wordCount = (texts) => texts.reduce((sum, text) => sum + Array.from(WORDS.segment(text)).filter(({ segment }) => segment.trim() !== "").length, 0);
+/** Returns the words and punctuation marks of texts, in any script. */
+const wordsOf = (texts) => texts.flatMap((text) => Array.from(WORDS.segment(text), ({ segment }) => segment).filter((segment) => segment.trim() !== ""));
+
+/** The words of the text fields after the last edit; null if the fields were filled from the input. */
+let typedWords = null;
+/** The number of edits that change several words, each of which is undone alone. */
+let largeEdits = 0;
+
+/**
+ * Returns the name of the undo step of an edit: edits of the same word are one step. A pasted text and an edit of several
+ * words are steps of their own.
+ */
+function typingStep(texts, isPasted) {
+  const before = typedWords ?? wordsOf([textOf(input.tokens.slice(answerStart().length)), input.source ? textOf(input.source) : ""]), after = wordsOf(texts);
+  typedWords = after;
+  const first = after.findIndex((word, index) => word !== before[index]);
+  const index = first < 0 ? after.length : first;
+  const rest = (words, from) => JSON.stringify(words.slice(from));
+  // One word is changed, added or removed.
+  const isSmall = [[1, 1], [0, 1], [1, 0], [0, 0]].some(([removed, added]) => rest(before, index + removed) === rest(after, index + added));
+  if (isPasted || !isSmall) return `edit ${++largeEdits}`;
+  // A space after a word belongs to the word.
+  const last = undoStack.at(-1)?.typing;
+  if (first < 0 && before.length === after.length && last && !last.startsWith("strength")) return last;
+  return `word ${index} of ${after.length}`;
+}
 
 /** Returns a message that names the symbols missing from the vocabulary; empty if there are none. */
 function notInVocabulary(symbols) {
@@ -86,6 +110,7 @@ let typedPieces = null;
 function drawChips({ typing }) {
   if (!typing) {
     typedPieces = null;
+    typedWords = null;
     at("input-text").value = textOf(input.tokens.slice(answerStart().length));
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
@@ -231,7 +256,7 @@ function startTry() {
     at(id).addEventListener("paste", checkPasted);
     at(id).addEventListener("input", (event) => {
       hasLostReturns &&= event.inputType === "insertFromPaste";
-      readFields();
+      readFields({ isPasted: ["insertFromPaste", "insertFromDrop"].includes(event.inputType) });
     });
   }
   makeSelectable(at("chips"), () => state.position + input.first, chooseToken);
