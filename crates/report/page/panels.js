@@ -136,33 +136,34 @@ function patchingRows() {
 /** @type {Panel[]} */
 const SAVED_PANELS = [
   { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup }, heading: mapHeading },
-  { ids: ["next"], name: "next-token", rows: () => [["position", "id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [at("candidates-after").dataset.position, id, live.tokenizer.token(Number(id)), probability])] },
-  { ids: ["side"], name: "head", rows: () => [["layer", "head", "score", "value", "chance"], ...data.scores.map((score) => [state.layer, state.head, score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
-  { ids: ["weight"], name: "weight", rows: weightNumberRows },
-  { ids: ["flow"], name: "residual-stream", rows: residualStreamRows },
-  { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]) },
-  { ids: ["components"], name: "circuit", rows: circuitRows },
-  { ids: ["patching-result"], name: "patching", rows: patchingRows },
+  { ids: ["next"], name: "next-token", exists: () => live !== null, rows: () => [["position", "id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [at("candidates-after").dataset.position, id, live.tokenizer.token(Number(id)), probability])] },
+  { ids: ["side"], name: "head", rows: headRows },
+  { ids: ["weight"], name: "weight", rows: weightNumberRows, exists: () => live !== null },
+  { ids: ["flow"], name: "residual-stream", rows: residualStreamRows, exists: () => live !== null && live.config.architecture !== "one_layer" },
+  { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]), exists: () => live !== null },
+  { ids: ["components"], name: "circuit", rows: circuitRows, exists: () => live !== null },
+  { ids: ["patching-result"], name: "patching", rows: patchingRows, more: ["input-area", "patching"], exists: () => hasPaths },
   { ids: ["pair"], name: "comparison", rows: pairRows },
   { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads), heading: () => `${kindHeading()}${data.readings[state.sample].sequence}` },
-  { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
+  { ids: ["score-table"], name: "head-scores", rows: () => withKind([["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])], "decoder"), exists: () => data.scores.length > 0 },
   { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
-  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
-  { ids: ["film-strip"], name: "replay", rows: filmRows, heading: () => `${componentInWords(state)}, ${data.readings[data.sample].sequence}` },
-  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
+  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows, exists: () => lossSteps.length > 0 },
+  { ids: ["film-strip"], name: "replay", rows: filmRows, more: ["film"], exists: () => frames.length > 0, heading: () => `${componentInWords(state)}, ${data.readings[data.sample].sequence}` },
+  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows, more: ["history"], exists: () => historyScores.length > 0 },
 ];
 
 /** Shows only the panel that the address names, such as `report.html?panel=attention`. */
 function showSinglePanel() {
   const name = new URLSearchParams(location.search).get("panel");
   if (name === null) return;
-  const panel = SAVED_PANELS.find((panel) => panel.name === name);
+  const existing = SAVED_PANELS.filter(({ exists = () => true }) => exists());
+  const panel = existing.find((panel) => panel.name === name);
   if (!panel) {
-    const names = SAVED_PANELS.map((panel) => panel.name);
+    const names = existing.map((panel) => panel.name);
     return document.querySelector("main").prepend(element("p", { class: "note refused", role: "alert" }, `The page has no panel “${short(name, 30)}”; panels are ${names.slice(0, -1).join(", ")} and ${names.at(-1)}.`));
   }
   document.body.classList.add("single");
-  const shown = panel.ids.map(at);
+  const shown = [...panel.ids, ...(panel.more ?? [])].map(at);
   if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
   // Patching starts with its own controls.
   if (name === "patching") shown.push(at("patching"));

@@ -3,9 +3,10 @@
 
 /**
  * A panel that can be saved: the ids of its elements, its name in files, the rows of its CSV, and the elements that are
- * drawn in their own way, by id, each at a position. A heading names what only the controls of the panel show.
+ * drawn in their own way, by id, each at a position. A heading names what only the controls of the panel show. `more` are
+ * the ids of controls that a page of this panel alone needs, and `exists` returns false if the page lacks its data.
  *
- * @typedef {{ids: string[], name: string, rows: () => any[][], heading?: () => string, drawings?: Record<string, (x: number, y: number) => Element>}} Panel
+ * @typedef {{ids: string[], name: string, rows: () => any[][], heading?: () => string, more?: string[], exists?: () => boolean, drawings?: Record<string, (x: number, y: number) => Element>}} Panel
  */
 
 /** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
