@@ -250,7 +250,8 @@ function startControls() {
 function drawSummary() {
   at("run").append(data.run);
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-  at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
+  const kinds = data.maps[0].map(({ kind }) => KINDS[kind].name.toLowerCase());
+  at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}${kinds.length > 1 ? ` of each kind of attention: ${kinds.slice(0, -1).join(", ")} and ${kinds.at(-1)}` : ""}`);
   // Some names mean something else in sentences.
   const nameOf = (name) => (SUMMARY_TERMS[`summary ${name}`] ? [termElement(`summary ${name}`, name)] : withTerms(name));
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...nameOf(name)), element("dd", {}, ...withTerms(value)))));

@@ -14,7 +14,7 @@ function pairSides() {
   const isTwoSamples = sides[1].sample !== state.sample;
   return sides.map(({ layer, head, sample }) => ({
     layer, head, shown: maps(sample, state.kind),
-    name: layerHead(layer, head) + (isTwoSamples ? ` on ${data.readings[sample].sequence}` : ""),
+    name: componentInWords({ kind: state.kind, layer, head }) + (isTwoSamples ? ` on ${data.readings[sample].sequence}` : ""),
   }));
 }
 

@@ -37,7 +37,7 @@ function matrixGroup(x, y) {
 }
 
 /** Adds the kind of attention to rows with a header, if there are several kinds. */
-const withKind = (rows) => (data.maps[0].length < 2 ? rows : rows.map((row, index) => [index === 0 ? "kind" : state.kind, ...row]));
+const withKind = (rows, kind = state.kind) => (data.maps[0].length < 2 ? rows : rows.map((row, index) => [index === 0 ? "kind" : kind, ...row]));
 
 /** Returns a row for each visible cell of the maps of these heads, of all queries or of those at `only`. */
 function weightRows(heads, only = null) {
@@ -57,6 +57,15 @@ const kindHeading = () => (data.maps[0].length > 1 ? `${KINDS[state.kind].name},
 /** Returns the head and the sequence of the map on display. */
 const mapHeading = () => `${componentInWords(state)}, ${data.readings[state.sample].sequence}`;
 
+/** Returns the weights of the selected query, and the scores of the selected head, which only decoder self-attention has. */
+function headRows() {
+  const { layer, head, query } = state;
+  const { queries, keys, weight } = maps();
+  const weights = keys.map(({ positions }, key) => [layer, head, "weight", queries[query].positions, positions, weight(layer, head, query, key), null]).filter((row) => row[5] !== null);
+  const scores = state.kind !== "decoder" ? [] : data.scores.map((score) => [layer, head, score.key, null, null, data.heads[layer][head][score.key], chanceOf(score)]);
+  return withKind([["layer", "head", "quantity", "query", "key", "value", "chance"], ...weights, ...scores]);
+}
+
 function predictionRows() {
   const { inputs, targets, most_likely } = data.readings[state.sample];
   return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
@@ -72,12 +81,13 @@ function lossRows() {
 
 function historyRows() {
   const keys = historyScores.map(({ key }) => key);
-  return [["step", "layer", "head", ...keys],
-    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))];
+  return withKind([["step", "layer", "head", ...keys],
+    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))], "decoder");
 }
 
 function pairRows() {
   const [one, two] = pairSides();
+  /** @type {any[][]} */
   const rows = [["query", "key", `first: ${one.name}`, `second: ${two.name}`]];
   one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
     const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
@@ -165,8 +175,6 @@ function showSinglePanel() {
   document.body.classList.add("single");
   const shown = [...panel.ids, ...(panel.more ?? [])].map(at);
   if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
-  // Patching starts with its own controls.
-  if (name === "patching") shown.push(at("patching"));
   for (const part of shown) {
     part.classList.add("panel");
     if (part instanceof HTMLDetailsElement) part.open = true;

@@ -131,7 +131,9 @@ class Drawing {
     const { left, top } = this.bounds;
     const style = getComputedStyle(document.body);
     this.parts.push(textElement(text, left, top - 10, { color: style.color, fontSize: "14px", fontFamily: style.fontFamily, fontWeight: "600" }));
-    this.extend({ left, top: top - 26, right: left, bottom: top });
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = `600 14px ${style.fontFamily}`;
+    this.extend({ left, top: top - 26, right: left + pen.measureText(text).width, bottom: top });
   }
 
   appendText(node) {
