@@ -291,8 +291,36 @@ function restoreView() {
   Object.assign(state, view, { selected: { query: view.query, key: view.key } });
 }
 
+/** The parts of the page that a reload finds again. */
+const PLACES = "main > section, #explorer > *, #attention > details, #thumbnails, #predictions, #loss-chart, #history";
+const allDetails = () => /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll("main details[id]")]);
+
+/** Keeps the part in the upper half of the window, its distance from the upper edge, and the open panels. */
+function keepPlace() {
+  const parts = Array.from(document.querySelectorAll(PLACES)), tops = parts.map((part) => part.getBoundingClientRect().top);
+  const index = parts.findLastIndex((part, at) => part.checkVisibility() && tops[at] <= window.innerHeight / 2);
+  keep("place", JSON.stringify({ index, offset: tops[index], open: allDetails().filter(({ open }) => open).map(({ id }) => id) }));
+}
+
+/** Scrolls to the kept part, also while the panels above it are still drawn, until the user scrolls. */
+function restorePlace() {
+  const place = JSON.parse(kept("place", ["reload", "back_forward"]) ?? "null");
+  if (place === null || document.body.classList.contains("single")) return;
+  for (const details of allDetails()) details.open = place.open.includes(details.id);
+  const part = document.querySelectorAll(PLACES)[place.index];
+  if (!part?.checkVisibility()) return;
+  const follow = () => window.scrollBy(0, part.getBoundingClientRect().top - place.offset);
+  const observer = new ResizeObserver(follow);
+  const stop = () => observer.disconnect();
+  follow();
+  observer.observe(document.body);
+  for (const event of ["wheel", "touchmove", "pointerdown", "keydown"]) window.addEventListener(event, stop, { once: true, passive: true });
+  setTimeout(stop, 1500);
+}
+
 restoreView();
 window.addEventListener("pagehide", () => {
+  keepPlace();
   const { sample, kind, layer, head, query, key, position, view } = state;
   keep("view", JSON.stringify({ sample, kind, layer, head, query, key, position, view }));
 });
@@ -310,4 +338,5 @@ startPanels();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));
 await startLive();
+restorePlace();
 document.documentElement.dataset.ready = "true";
