@@ -46,6 +46,7 @@ mod terminal;
 mod texts;
 mod training;
 mod tuning;
+mod views;
 mod weights;
 mod workers;
 

@@ -1,6 +1,6 @@
 // Explores the predictions, the curves and the training replay of a page.
 
-import { close, expected, lossSteps, scores, some } from "./expected.mjs";
+import { close, expected, headInWords, lossSteps, scores, some } from "./expected.mjs";
 import { check, choose, dataset, middle, page, point, press, same } from "./hands.mjs";
 
 const { value, move, click, key } = page;
@@ -71,7 +71,7 @@ export async function exploreCharts() {
     const { layer, head } = await dataset("history-reading");
     await click(chart.left + 68 + ((chart.width - 126) * 7) / 8, chart.top + 20 + ((chart.height - 70) * 7) / 8);
     const chosen = await value(`document.getElementById("chosen").textContent`);
-    same(chosen, `layer ${layer}, head ${head}`, `a click on a curve of ${score} chooses its head`);
+    same(chosen, await headInWords(layer, head), `a click on a curve of ${score} chooses its head`);
   }
 }
 

@@ -28,6 +28,12 @@ export function expectedMaps(sample, kind) {
   const weights = weightsOf(expected.views[sample], kind);
   return { queries, keys, weight: (layer, head, query, key) => weights[layer][head][query * keys.length + key] };
 }
+/** Returns the name of a head of the kind of attention on display, which is named if there are several kinds. */
+export async function headInWords(layer, head) {
+  const kind = { decoder: "decoder self-attention", cross: "cross-attention", encoder: "encoder self-attention" }[(await dataset("reading")).kind];
+  return `${expected.readings[0].source ? `${kind}, ` : ""}layer ${layer}, head ${head}`;
+}
+
 /** Returns true if a weight agrees to the precision of a byte; JSON encodes NaN as null. */
 export const near = (found, wanted) => found !== "" && (wanted === null ? found === "NaN" : Math.abs(Math.sqrt(Number(found)) - Math.sqrt(wanted)) <= 0.501 / 254);
 

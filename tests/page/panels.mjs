@@ -14,12 +14,16 @@ async function checkSvg(name, text) {
     // An embedded image may spell anything.
     const numbers = Array.from(root.querySelectorAll("*"), (part) => Array.from(part.attributes, ({ value }) => value)).flat().filter((text) => !text.startsWith("data:"));
     const places = Array.from(root.querySelectorAll("text:not([transform])"), (text) => [text.getAttribute("x"), text.getAttribute("y")].map((side) => Math.round(Number(side))).join());
-    return { name: root.nodeName, texts: root.querySelectorAll("text").length, width: Number(root.getAttribute("width")), overprinted: places.length - new Set(places).size, isBroken: numbers.some((text) => /NaN|undefined|Infinity/.test(text)) };
+    const shown = document.body.appendChild(document.importNode(root, true)), frame = shown.getBoundingClientRect();
+    const cut = Array.from(shown.querySelectorAll(":scope > text"), (text) => ({ text: text.textContent, box: text.getBoundingClientRect() })).filter(({ box }) => box.left < frame.left - 2 || box.right > frame.right + 2).map(({ text }) => text);
+    shown.remove();
+    return { cut, name: root.nodeName, texts: root.querySelectorAll("text").length, width: Number(root.getAttribute("width")), overprinted: places.length - new Set(places).size, isBroken: numbers.some((text) => /NaN|undefined|Infinity/.test(text)) };
   })()`);
   same(found.name, "svg", `${name} is well-formed`);
   check(found.texts > 0 || name.includes("all-heads"), `${name} has no text`);
   check(!found.isBroken, `${name} has an invalid number`);
   check(found.width <= 1600, `${name} is ${found.width} pixels wide`);
+  same(found.cut.join("; "), "", `texts of ${name} that are cut`);
   same(found.overprinted, 0, `texts of ${name} on top of each other`);
   check(!/https?:(?!\/\/www\.w3\.org)/.test(text), `${name} refers to a server`);
 }

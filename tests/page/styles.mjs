@@ -1,6 +1,6 @@
 // Checks the texts of a page, its keyboard, its colours and its widths.
 
-import { checkReading, expected, expectedMaps, lossSteps, radio, scores } from "./expected.mjs";
+import { checkReading, expected, expectedMaps, headInWords, lossSteps, radio, scores } from "./expected.mjs";
 import { check, choose, dataset, emulate, lowestContrast, page, press, same, screenshot } from "./hands.mjs";
 
 const { value, key } = page;
@@ -36,7 +36,7 @@ export async function exploreKeyboard() {
   await key("Home");
   await key("Enter");
   const first = await value(`({ ...document.querySelector("#thumbnails > button").dataset })`);
-  same(await value(`document.getElementById("chosen").textContent`), `layer ${first.layer}, head ${first.head}`, "Enter selects a thumbnail");
+  same(await value(`document.getElementById("chosen").textContent`), await headInWords(first.layer, first.head), "Enter selects a thumbnail");
   await value(`document.querySelector('#views input[value="matrix"]').focus()`);
   await key("ArrowRight");
   same(await value(`document.getElementById("tokens-view").hidden`), false, "arrow keys change the view");
@@ -58,7 +58,7 @@ export async function exploreTexts() {
   if (expected.heads.length > 0) {
     const effects = expected.shown.decoder.map((head, layer) => expected.heads[layer][head].zero_ablation ?? -Infinity);
     const layer = effects.lastIndexOf(Math.max(...effects));
-    same(await value(`document.getElementById("chosen").textContent`), `layer ${layer}, head ${expected.shown.decoder[layer]}`, "the head that is selected first");
+    same(await value(`document.getElementById("chosen").textContent`), await headInWords(layer, expected.shown.decoder[layer]), "the head that is selected first");
   }
   same(await value("document.scripts.length"), 2, "scripts");
   same(await value("document.images.length"), 0, "images");

@@ -143,11 +143,13 @@ async function compareFlow({ page: path, tokens, source_tokens: ids, sites }) {
   await press(`#flow-drawing .predicted[data-id="${other}"]`);
   await until(`document.getElementById("flow-table").dataset.target === "${other}"`, `${path}: a predicted token in the drawing is decomposed`);
   check(await value(`document.querySelector("#flow-drawing .neuron").textContent.includes(" at ")`), `${path}: neurons name the tokens that drive them`);
+  // The kind of attention is named if there are several.
+  const kind = await value(`document.querySelectorAll("#kinds input").length > 1`) ? "decoder self-attention, " : "";
   await press(`#flow-drawing .part[data-kind="decoder"][data-layer="1"][data-head="1"]`);
-  same(await value(`document.getElementById("chosen").textContent`), "layer 1, head 1", "a head in the drawing selects its map");
+  same(await value(`document.getElementById("chosen").textContent`), `${kind}layer 1, head 1`, "a head in the drawing selects its map");
   await press("#flow > details > summary");
   await press("#flow-table .link");
-  same(await value(`document.getElementById("chosen").textContent`), "layer 0, head 0", "a head in the table selects its map");
+  same(await value(`document.getElementById("chosen").textContent`), `${kind}layer 0, head 0`, "a head in the table selects its map");
   await press("#flow > summary");
 }
 

@@ -58,11 +58,11 @@ function keep(name, text) {
   } catch { /* a frame without an origin */ }
 }
 
-/** Returns a kept text after a reload; null otherwise. */
-function kept(name) {
+/** Returns a kept text after a reload, or after another kind of navigation; null otherwise. */
+function kept(name, navigations = ["reload"]) {
   try {
     const [navigation] = /** @type {any[]} */ (performance.getEntriesByType("navigation"));
-    return navigation?.type === "reload" ? sessionStorage.getItem(`${location.pathname} ${name}`) : null;
+    return navigations.includes(navigation?.type) ? sessionStorage.getItem(`${location.pathname} ${name}`) : null;
   } catch {
     return null;
   }

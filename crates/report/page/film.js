@@ -18,6 +18,12 @@ if (frames.length > 0) frames.push({ sample: data.sample, name: "end", step: nul
 /** Returns the frame of an earlier step that a sample shows; undefined for other samples. */
 const earlierFrame = (sample) => frames.find((frame) => frame.sample === sample && frame.step !== null);
 
+/** Returns the mean loss of a sequence of the page over its targets; NaN without targets. */
+function readingLoss(sample) {
+  const targets = data.readings[sample].targets.filter((target) => target !== null);
+  return targets.reduce((sum, { probability }) => sum - Math.log(Math.max(probability, 1e-30)), 0) / targets.length;
+}
+
 /** Draws the maps of the chosen head, with one colour scale for all frames. */
 function drawFilm() {
   if (frames.length === 0) return;
@@ -43,13 +49,17 @@ function showFrame(number) {
   update({ sample, step });
 }
 
-/** Marks the current frame. */
+/** Marks the current frame, and the panels that show the end of training meanwhile. */
 function markFilm() {
   const number = frames.findIndex(({ sample }) => sample === state.sample);
   for (const button of at("film-strip").children) button.setAttribute("aria-pressed", Number(button.dataset.frame) === number);
   if (number >= 0) at("film-step").value = number;
   at("film-step").setAttribute("aria-valuetext", frames[Math.max(number, 0)]?.name ?? "");
-  const { name } = frames[number] ?? {};
+  const { name, step = null } = frames[number] ?? {};
+  for (const note of document.querySelectorAll(".end-note")) {
+    note.toggleAttribute("hidden", step === null);
+    if (step !== null) note.replaceChildren(`The replay shows step ${integer(step)}. This panel shows the model at the end of training, on your input.`);
+  }
   at("film-reading").dataset.frame = number;
   at("film-reading").replaceChildren(name === undefined ? "" : name === "end" ? "the weights of this page" : name);
 }

@@ -96,7 +96,7 @@ const chanceInWords = (score, layer = state.layer) => (chanceOf(score, layer) ==
 
 /** Names the chosen head and lists its scores, which exist only for the decoder's self-attention. */
 function drawChosen() {
-  at("chosen").replaceChildren(layerHead(state.layer, state.head));
+  at("chosen").replaceChildren(componentInWords(state));
   for (const id of ["scores-of", "head-scores"]) at(id).hidden = state.kind !== "decoder" || data.scores.length === 0;
   at("scores-of").replaceChildren(`Scores on ${data.measured_on}${data.measured_on.includes("validation") ? ", not on your input" : ""}${earlierFrame(state.sample) ? ", at the end of training" : ""}:`);
   at("head-scores").replaceChildren(...data.scores.flatMap((score) => [

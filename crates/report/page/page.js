@@ -100,6 +100,7 @@ const views = [
   [["sort", "ascending", "layer", "head"], drawScoreTable],
   [["theme", "kind", "layer", "head", "scale"], drawFilm],
   [["sample"], markFilm],
+  [["sample"], () => live && drawInputLoss()],
   [["sample", "position"], () => live && markChip()],
   [["sample", "position"], () => live && drawCandidates()],
   [["sample"], () => live && markRefused()],
@@ -249,7 +250,8 @@ function startControls() {
 function drawSummary() {
   at("run").append(data.run);
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-  at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}`);
+  const kinds = data.maps[0].map(({ kind }) => KINDS[kind].name.toLowerCase());
+  at("lead").append(`${count(data.layers.length, "layer")}, ${count(allHeads.length, "head")}${kinds.length > 1 ? ` of each kind of attention: ${kinds.slice(0, -1).join(", ")} and ${kinds.at(-1)}` : ""}`);
   // Some names mean something else in sentences.
   const nameOf = (name) => (SUMMARY_TERMS[`summary ${name}`] ? [termElement(`summary ${name}`, name)] : withTerms(name));
   at("summary").append(...data.summary.map(([name, value]) => element("div", {}, element("dt", {}, ...nameOf(name)), element("dd", {}, ...withTerms(value)))));
@@ -258,7 +260,7 @@ function drawSummary() {
   at("circuit").querySelector("summary").append(...withTerms(data.circuit?.no_circuit ? line : `Circuit: ${line}`, new Set(), { isWithinControl: true }));
   const defined = new Set();
   at("circuit").querySelector("ul").append(...parts.map((part) => element("li", {}, ...withTerms(part, defined))));
-  if (data.circuit?.sequences > 1) {
+  if (data.circuit?.sequences > 1 && !data.circuit.no_circuit) {
     at("circuit").append(element("p", { class: "muted small" }, ...withTerms(`Losses of the circuit are means over ${integer(data.circuit.sequences)} sequences of the validation set, so they differ from the validation loss and its floor.`, defined)));
   }
   // The page of a single input has neither a summary nor a training curve.
@@ -289,8 +291,36 @@ function restoreView() {
   Object.assign(state, view, { selected: { query: view.query, key: view.key } });
 }
 
+/** The parts of the page that a reload finds again. */
+const PLACES = "main > section, #explorer > *, #attention > details, #thumbnails, #predictions, #loss-chart, #history";
+const allDetails = () => /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll("main details[id]")]);
+
+/** Keeps the part in the upper half of the window, its distance from the upper edge, and the open panels. */
+function keepPlace() {
+  const parts = Array.from(document.querySelectorAll(PLACES)), tops = parts.map((part) => part.getBoundingClientRect().top);
+  const index = parts.findLastIndex((part, at) => part.checkVisibility() && tops[at] <= window.innerHeight / 2);
+  keep("place", JSON.stringify({ index, offset: tops[index], open: allDetails().filter(({ open }) => open).map(({ id }) => id) }));
+}
+
+/** Scrolls to the kept part, also while the panels above it are still drawn, until the user scrolls. */
+function restorePlace() {
+  const place = JSON.parse(kept("place", ["reload", "back_forward"]) ?? "null");
+  if (place === null || document.body.classList.contains("single")) return;
+  for (const details of allDetails()) details.open = place.open.includes(details.id);
+  const part = document.querySelectorAll(PLACES)[place.index];
+  if (!part?.checkVisibility()) return;
+  const follow = () => window.scrollBy(0, part.getBoundingClientRect().top - place.offset);
+  const observer = new ResizeObserver(follow);
+  const stop = () => observer.disconnect();
+  follow();
+  observer.observe(document.body);
+  for (const event of ["wheel", "touchmove", "pointerdown", "keydown"]) window.addEventListener(event, stop, { once: true, passive: true });
+  setTimeout(stop, 1500);
+}
+
 restoreView();
 window.addEventListener("pagehide", () => {
+  keepPlace();
   const { sample, kind, layer, head, query, key, position, view } = state;
   keep("view", JSON.stringify({ sample, kind, layer, head, query, key, position, view }));
 });
@@ -308,4 +338,5 @@ startPanels();
 draw(["size", ...Object.keys(state)]);
 followWidth(() => draw(["size"]));
 await startLive();
+restorePlace();
 document.documentElement.dataset.ready = "true";

@@ -4,8 +4,9 @@
 const other = { layer: null, head: null, sample: null };
 /** The minimum width of the maps, in CSS pixels, which their labels are made for. */
 const PAIR_MAP_SIDE = 230;
-/** The sample that holds a kept input; null if no input was kept. */
+/** The sample that holds a kept input, and the input; null if no input was kept. */
 let keptSample = null;
+let keptInput = null;
 
 /** Returns both sides of the comparison, each with its maps, head and name. */
 function pairSides() {
@@ -13,7 +14,7 @@ function pairSides() {
   const isTwoSamples = sides[1].sample !== state.sample;
   return sides.map(({ layer, head, sample }) => ({
     layer, head, shown: maps(sample, state.kind),
-    name: layerHead(layer, head) + (isTwoSamples ? ` on ${data.readings[sample].sequence}` : ""),
+    name: componentInWords({ kind: state.kind, layer, head }) + (isTwoSamples ? ` on ${data.readings[sample].sequence}` : ""),
   }));
 }
 
@@ -132,11 +133,17 @@ function drawPairControls() {
 }
 
 /** Keeps a copy of the typed sequence and its maps, which later inputs are compared with. */
-function keepInput() {
+function storeKept() {
+  keptInput = shownAnswer.input;
   keptSample = TYPED_SAMPLE + 1;
   data.readings[keptSample] = { ...data.readings[TYPED_SAMPLE], sequence: `kept input: ${data.readings[TYPED_SAMPLE].inputs.slice(0, 8).map((token) => short(token)).join(" ")} …` };
   data.maps[keptSample] = data.maps[TYPED_SAMPLE];
   for (const { kind } of data.maps[TYPED_SAMPLE]) unpacked.set(`${keptSample} ${kind}`, { ...maps(TYPED_SAMPLE, kind), weightBefore: null });
+}
+
+/** Keeps the typed sequence, and compares with it. */
+function keepInput() {
+  storeKept();
   Object.assign(other, { layer: null, head: null, sample: keptSample });
   drawPair();
 }

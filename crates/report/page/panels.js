@@ -37,7 +37,7 @@ function matrixGroup(x, y) {
 }
 
 /** Adds the kind of attention to rows with a header, if there are several kinds. */
-const withKind = (rows) => (data.maps[0].length < 2 ? rows : rows.map((row, index) => [index === 0 ? "kind" : state.kind, ...row]));
+const withKind = (rows, kind = state.kind) => (data.maps[0].length < 2 ? rows : rows.map((row, index) => [index === 0 ? "kind" : kind, ...row]));
 
 /** Returns a row for each visible cell of the maps of these heads, of all queries or of those at `only`. */
 function weightRows(heads, only = null) {
@@ -57,6 +57,15 @@ const kindHeading = () => (data.maps[0].length > 1 ? `${KINDS[state.kind].name},
 /** Returns the head and the sequence of the map on display. */
 const mapHeading = () => `${componentInWords(state)}, ${data.readings[state.sample].sequence}`;
 
+/** Returns the weights of the selected query, and the scores of the selected head, which only decoder self-attention has. */
+function headRows() {
+  const { layer, head, query } = state;
+  const { queries, keys, weight } = maps();
+  const weights = keys.map(({ positions }, key) => [layer, head, "weight", queries[query].positions, positions, weight(layer, head, query, key), null]).filter((row) => row[5] !== null);
+  const scores = state.kind !== "decoder" ? [] : data.scores.map((score) => [layer, head, score.key, null, null, data.heads[layer][head][score.key], chanceOf(score)]);
+  return withKind([["layer", "head", "quantity", "query", "key", "value", "chance"], ...weights, ...scores]);
+}
+
 function predictionRows() {
   const { inputs, targets, most_likely } = data.readings[state.sample];
   return [["position", "after", "true", "true_probability", "predicted", "predicted_probability"],
@@ -72,12 +81,13 @@ function lossRows() {
 
 function historyRows() {
   const keys = historyScores.map(({ key }) => key);
-  return [["step", "layer", "head", ...keys],
-    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))];
+  return withKind([["step", "layer", "head", ...keys],
+    ...history.flatMap(({ step, heads }) => allHeads.map(({ layer, head }) => [step, layer, head, ...keys.map((key) => heads[layer][head][key])]))], "decoder");
 }
 
 function pairRows() {
   const [one, two] = pairSides();
+  /** @type {any[][]} */
   const rows = [["query", "key", `first: ${one.name}`, `second: ${two.name}`]];
   one.shown.queries.forEach((query, i) => one.shown.keys.forEach((key, j) => {
     const values = [one, two].map(({ shown, layer, head }) => (shown.queries[i] && shown.keys[j] ? shown.weight(layer, head, i, j) : null));
@@ -136,36 +146,35 @@ function patchingRows() {
 /** @type {Panel[]} */
 const SAVED_PANELS = [
   { ids: ["stage"], name: "attention", rows: () => weightRows([state]), drawings: { matrix: matrixGroup }, heading: mapHeading },
-  { ids: ["next"], name: "next-token", rows: () => [["position", "id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [at("candidates-after").dataset.position, id, live.tokenizer.token(Number(id)), probability])] },
-  { ids: ["side"], name: "head", rows: () => [["layer", "head", "score", "value", "chance"], ...data.scores.map((score) => [state.layer, state.head, score.key, data.heads[state.layer][state.head][score.key], chanceOf(score)])] },
-  { ids: ["weight"], name: "weight", rows: weightNumberRows },
-  { ids: ["flow"], name: "residual-stream", rows: residualStreamRows },
-  { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]) },
-  { ids: ["components"], name: "circuit", rows: circuitRows },
-  { ids: ["patching-result"], name: "patching", rows: patchingRows },
+  { ids: ["next"], name: "next-token", exists: () => live !== null, rows: () => [["position", "id", "token", "probability"], ...Array.from(at("candidates").children, ({ dataset: { id, probability } }) => [at("candidates-after").dataset.position, id, live.tokenizer.token(Number(id)), probability])] },
+  { ids: ["side"], name: "head", rows: headRows },
+  { ids: ["weight"], name: "weight", rows: weightNumberRows, exists: () => live !== null },
+  { ids: ["flow"], name: "residual-stream", rows: residualStreamRows, exists: () => live !== null && live.config.architecture !== "one_layer" },
+  { ids: ["strips"], name: "strips", rows: () => weightRows(stripHeads(), [state.query]), exists: () => live !== null },
+  { ids: ["components"], name: "circuit", rows: circuitRows, exists: () => live !== null },
+  { ids: ["patching-result"], name: "patching", rows: patchingRows, more: ["input-area", "patching"], exists: () => hasPaths },
   { ids: ["pair"], name: "comparison", rows: pairRows },
   { ids: ["thumbnails"], name: "all-heads", rows: () => weightRows(allHeads), heading: () => `${kindHeading()}${data.readings[state.sample].sequence}` },
-  { ids: ["score-table"], name: "head-scores", rows: () => [["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])] },
+  { ids: ["score-table"], name: "head-scores", rows: () => withKind([["layer", "head", ...data.scores.map(({ key }) => key)], ...allHeads.map(({ layer, head }) => [layer, head, ...data.scores.map(({ key }) => data.heads[layer][head][key])])], "decoder"), exists: () => data.scores.length > 0 },
   { ids: ["predictions-legend", "predictions", "prediction"], name: "predictions", rows: predictionRows },
-  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows },
-  { ids: ["film-strip"], name: "replay", rows: filmRows, heading: () => `${componentInWords(state)}, ${data.readings[data.sample].sequence}` },
-  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows },
+  { ids: ["loss-legend", "loss-chart"], name: "loss", rows: lossRows, exists: () => lossSteps.length > 0 },
+  { ids: ["film-strip"], name: "replay", rows: filmRows, more: ["film"], exists: () => frames.length > 0, heading: () => `${componentInWords(state)}, ${data.readings[data.sample].sequence}` },
+  { ids: ["history-chart"], name: "heads-by-step", rows: historyRows, more: ["history"], exists: () => historyScores.length > 0 },
 ];
 
 /** Shows only the panel that the address names, such as `report.html?panel=attention`. */
 function showSinglePanel() {
   const name = new URLSearchParams(location.search).get("panel");
   if (name === null) return;
-  const panel = SAVED_PANELS.find((panel) => panel.name === name);
+  const existing = SAVED_PANELS.filter(({ exists = () => true }) => exists());
+  const panel = existing.find((panel) => panel.name === name);
   if (!panel) {
-    const names = SAVED_PANELS.map((panel) => panel.name);
+    const names = existing.map((panel) => panel.name);
     return document.querySelector("main").prepend(element("p", { class: "note refused", role: "alert" }, `The page has no panel “${short(name, 30)}”; panels are ${names.slice(0, -1).join(", ")} and ${names.at(-1)}.`));
   }
   document.body.classList.add("single");
-  const shown = panel.ids.map(at);
+  const shown = [...panel.ids, ...(panel.more ?? [])].map(at);
   if (name === "attention") shown.push(document.querySelector("#attention > .controls"));
-  // Patching starts with its own controls.
-  if (name === "patching") shown.push(at("patching"));
   for (const part of shown) {
     part.classList.add("panel");
     if (part instanceof HTMLDetailsElement) part.open = true;

@@ -3,9 +3,10 @@
 
 /**
  * A panel that can be saved: the ids of its elements, its name in files, the rows of its CSV, and the elements that are
- * drawn in their own way, by id, each at a position. A heading names what only the controls of the panel show.
+ * drawn in their own way, by id, each at a position. A heading names what only the controls of the panel show. `more` are
+ * the ids of controls that a page of this panel alone needs, and `exists` returns false if the page lacks its data.
  *
- * @typedef {{ids: string[], name: string, rows: () => any[][], heading?: () => string, drawings?: Record<string, (x: number, y: number) => Element>}} Panel
+ * @typedef {{ids: string[], name: string, rows: () => any[][], heading?: () => string, more?: string[], exists?: () => boolean, drawings?: Record<string, (x: number, y: number) => Element>}} Panel
  */
 
 /** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
@@ -130,7 +131,9 @@ class Drawing {
     const { left, top } = this.bounds;
     const style = getComputedStyle(document.body);
     this.parts.push(textElement(text, left, top - 10, { color: style.color, fontSize: "14px", fontFamily: style.fontFamily, fontWeight: "600" }));
-    this.extend({ left, top: top - 26, right: left, bottom: top });
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = `600 14px ${style.fontFamily}`;
+    this.extend({ left, top: top - 26, right: left + pen.measureText(text).width, bottom: top });
   }
 
   appendText(node) {

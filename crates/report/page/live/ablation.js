@@ -13,8 +13,8 @@ const hasPaths = live !== null && live.config.norm !== "post" && live.config.arc
 /** The ways to ablate, by name, with what the output becomes. */
 const ABLATIONS = {
   zero: "zero",
-  input: "its mean over this input",
-  stored: `its mean over ${data.model?.stored_sequences ?? 0} validation sequences`,
+  input: "its mean over all positions of this input",
+  stored: `its mean over all positions of ${data.model?.stored_sequences ?? 0} validation sequences`,
 };
 const hasStoredMeans = (data.model?.stored_sequences ?? 0) > 0;
 /** The default everywhere: mean ablation, as in the program, over the stored sequences if the page has any. */

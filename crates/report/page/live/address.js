@@ -23,7 +23,9 @@ function addressOf() {
   // Another sequence than the input follows, with its position.
   parts.push(["shown", [kind, layer, head, query, key, view, Number(state.difference), ...(sample === TYPED_SAMPLE ? [] : [sample, position])].join("_")]);
   if (state.scale !== "linear") parts.push(["scale", state.scale]);
-  if (at("pair").open) parts.push(["pair", [other.layer ?? "", other.head ?? "", other.sample !== null && other.sample < TYPED_SAMPLE ? other.sample : ""].join("_")]);
+  const isKept = other.sample !== null && other.sample === keptSample;
+  if (at("pair").open) parts.push(["pair", [other.layer ?? "", other.head ?? "", isKept ? "kept" : other.sample === TYPED_SAMPLE ? "input" : other.sample ?? ""].join("_")]);
+  if (at("pair").open && isKept) parts.push(...inputParts(keptInput).map(([name, value]) => [`kept-${name}`, value]));
   return `#${parts.filter(([, value]) => value !== "").map(([name, value]) => `${name}=${value}`).join("&")}`;
 }
 
@@ -46,18 +48,15 @@ function headOf([kind, layer, head]) {
 /** Parses the head and the sequence that the selected ones are compared with; empty parts are the same as selected. */
 function pairOf([layer, head, sample]) {
   const [index, isSame] = [layer === "" ? null : below(layer, data.layers.length), layer === ""];
-  return { layer: index, head: isSame ? null : below(head, data.layers[index]), sample: sample ? below(sample, TYPED_SAMPLE) : null };
+  const samples = { "": null, undefined: null, kept: TYPED_SAMPLE + 1, input: TYPED_SAMPLE };
+  return { layer: index, head: isSame ? null : below(head, data.layers[index]), sample: sample in samples ? samples[sample] : below(sample, TYPED_SAMPLE) };
 }
 
-/** Parses an address; returns null if it holds no input, and throws if it is invalid. */
-function readAddress(address) {
-  if (!address.startsWith("#tokens=")) return null;
-  const all = address.slice(1).split("&").map((part) => { const split = part.indexOf("="); return [part.slice(0, split), part.slice(split + 1)]; });
-  const one = (name) => all.find(([other]) => other === name)?.[1];
-  const each = (name) => all.filter(([other]) => other === name).map(([, value]) => value.split("_"));
+/** Parses an input with its changes; `one` returns the value of a part by its name, and `each` the values split by `_`. */
+function readInput(one, each) {
   const tokens = ids(one("tokens"));
   const optional = (name) => (one(name) === undefined ? null : ids(one(name)));
-  const found = {
+  return {
     tokens,
     first: one("first") === undefined ? 0 : below(one("first"), tokens.length),
     source: optional("source"),
@@ -75,14 +74,36 @@ function readAddress(address) {
       return path;
     }),
   };
+}
+
+/** Parses an address; returns null if it holds no input, and throws if it is invalid. */
+function readAddress(address) {
+  if (!address.startsWith("#tokens=")) return null;
+  const all = address.slice(1).split("&").map((part) => { const split = part.indexOf("="); return [part.slice(0, split), part.slice(split + 1)]; });
+  const one = (name) => all.find(([other]) => other === name)?.[1];
+  const each = (name) => all.filter(([other]) => other === name).map(([, value]) => value.split("_"));
+  const found = readInput(one, each);
+  const pair = one("pair") === undefined ? null : pairOf(one("pair").split("_"));
+  const isKept = pair?.sample === TYPED_SAMPLE + 1;
+  const kept = isKept ? readInput((name) => one(`kept-${name}`), (name) => each(`kept-${name}`)) : null;
   const scale = one("scale") ?? "linear";
   if (!["linear", "root", "head"].includes(scale)) throw new RangeError(scale);
-  const look = { scale, pair: one("pair") === undefined ? null : pairOf(one("pair").split("_")) };
+  const look = { scale, pair, kept };
   const shown = one("shown")?.split("_");
   if (!shown) return { input: found, ...look, shown: null };
   const [query, key] = [below(shown[3], Infinity), below(shown[4], Infinity)];
   const sequence = shown[7] === undefined ? {} : { sample: below(shown[7], TYPED_SAMPLE), position: below(shown[8], Infinity) };
   return { input: found, ...look, shown: { ...sequence, ...headOf(shown), query, key, view: ["tokens", "lines"].find((view) => view === shown[5]) ?? "matrix", difference: shown[6] === "1" } };
+}
+
+/** Keeps an input for comparison as if it had been typed before, but without a step to undo. */
+async function restoreKept(kept) {
+  if (keptInput && JSON.stringify(inputParts(keptInput)) === JSON.stringify(inputParts(kept))) return;
+  const before = input;
+  input = kept;
+  await compute();
+  if (shownAnswer?.input === kept) storeKept();
+  input = before;
 }
 
 /** Restores the state from the address; returns true if the address holds a valid state. */
@@ -97,6 +118,7 @@ async function restoreAddress() {
     return false;
   }
   if (!found) return false;
+  if (found.kept) await restoreKept(found.kept);
   // The browser's Back returns to the input before the last change.
   const before = undoStack.at(-1)?.input;
   const isUndo = before && JSON.stringify(inputParts(before)) === JSON.stringify(inputParts(found.input));
@@ -105,7 +127,9 @@ async function restoreAddress() {
   update({ scale: found.scale });
   at("pair").open = found.pair !== null;
   if (found.pair) {
-    Object.assign(other, found.pair);
+    // An input that the model refuses cannot be compared.
+    const { sample } = found.pair;
+    Object.assign(other, found.pair, { sample: sample !== null && data.readings[sample] === undefined ? null : sample });
     drawPair();
   }
   if (found.shown?.sample !== undefined) {
@@ -158,18 +182,22 @@ function writeNow() {
 /** Copies the address of the current state, and confirms it. */
 async function copyLink(event) {
   event.preventDefault();
+  const status = (text) => {
+    at("link-status").replaceChildren(text);
+    setTimeout(() => at("link-status").textContent === text && at("link-status").replaceChildren(), 6000);
+  };
+  if (isRefused || inputRemark().refused) return status("No link was copied, because the input was rejected; change the input first.");
   const address = new URL(addressOf(), location.href).href;
   const isCopied = await navigator.clipboard?.writeText(address).then(() => true, () => false);
-  at("link-status").replaceChildren(isCopied ? "Copied." : "The browser refused to copy it; copy it from the address bar.");
+  status(isCopied ? "Copied." : "The browser refused to copy it; copy it from the address bar.");
   window.history.replaceState(null, "", address);
-  setTimeout(() => at("link-status").replaceChildren(), 4000);
 }
 
 function startAddress() {
   at("link").hidden = !hasAddress;
   at("link").addEventListener("click", copyLink);
   inputViews.push(writeAddress);
-  for (const name of ["change", "toggle"]) at("pair").addEventListener(name, writeAddress);
+  for (const name of ["change", "toggle", "click"]) at("pair").addEventListener(name, writeAddress);
   window.addEventListener("hashchange", () => {
     isReloaded = false;
     if (location.hash !== addressOf()) restoreAddress();

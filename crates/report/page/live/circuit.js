@@ -61,7 +61,7 @@ const requestCircuitDrawing = oncePerFrame(() => drawCircuit());
 /** Searches the paths between the components with the largest effects on the input. */
 async function findPaths() {
   const button = at("find-paths");
-  if (!shownAnswer || button.ariaDisabled === "true") return;
+  if (!shownAnswer || !hasTargets() || button.ariaDisabled === "true") return;
   const { tokens, source } = shownAnswer, by = ablateBy, effects = circuitEffects;
   // A disabled button would lose the focus.
   button.ariaDisabled = "true";
@@ -126,12 +126,17 @@ const circuitElements = () => {
   return [...boxes, ...paths.sort((a, b) => Number(a.dataset.path) - Number(b.dataset.path))];
 };
 
+/** Returns true if a token of the input is predicted from another one, so that the input has a loss. */
+const hasTargets = () => shownAnswer === null || shownAnswer.tokens.length > 1;
+/** The text in place of an effect that is not computed yet, or does not exist. */
+const missingEffect = () => (hasTargets() ? "…" : "–");
+
 /** States what is ablated, and the loss with and without it. */
 function readCircuit() {
   const ablated = [...allComponents.filter(ablationOf).map(componentInWords), ...input.paths.map((path) => `the path from ${pathInWords(path)}`)];
   const { loss } = circuitEffects;
   const now = shownAnswer ? mean(shownAnswer.losses) : NaN;
-  const line = Number.isNaN(loss) ? "The input needs at least two tokens."
+  const line = !hasTargets() ? "There is nothing to predict in an input of one token; type at least two." : Number.isNaN(loss) ? ""
     : ablated.length === 0 ? `Loss on this input: ${fixed(loss, 3)} nats. The number in a box is the change of this loss when only that component is ablated (replaced by ${ABLATIONS[ablateBy]}).`
     : `With ${ablated.join(" and ")} ablated, the loss on this input changes from ${fixed(loss, 3)} to ${fixed(now, 3)} nats; all panels show the changed model.`;
   at("circuit-reading").replaceChildren(line, foundPaths?.key === circuitEffects.key ? ` ${foundPaths.note}` : "");
@@ -145,15 +150,19 @@ function drawCircuitTables(components, paths) {
   const table = (head, rows) => [
     element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", {}, cell)))))];
-  const onData = analysis ? [`on ${analysis.sequences ?? "the"} validation sequences`] : [];
-  const changed = (effect) => (effect === null ? "…" : signedText(effect, 3));
+  // A circuit of several sequences takes a mean for each position.
+  const onData = analysis ? [`change on ${analysis.sequences ?? "the"} validation sequences, ${analysis.sequences === 1 ? "one mean for all positions" : "a mean for each position"}`] : [];
+  const onInput = `change on this input, ${ablateBy === "zero" ? "zero" : "one mean for all positions"}`;
+  at("means-note").hidden = !analysis || analysis.sequences === 1 || ablateBy === "zero";
+  const lossText = (effect) => (effect === null ? missingEffect() : fixed(loss + effect, 3));
+  const changed = (effect) => (effect === null ? missingEffect() : signedText(effect, 3));
   // Lines of the drawing can hide each other.
   const toggle = (index, { isAblated }) => element("button", { type: "button", class: "toggle", "aria-pressed": isAblated, ...index }, isAblated ? "restore" : "ablate");
-  at("component-table").replaceChildren(...table(["component", "kind", "loss when ablated", "change", ...onData, "all panels"], components.map((found, index) =>
-    [componentInWords(found.component), found.kinds.join(", "), found.effect === null ? "…" : fixed(loss + found.effect, 3), changed(found.effect), ...(analysis ? [changeOf(found.stored)] : []), toggle({ "data-index": index }, found)])));
+  at("component-table").replaceChildren(...table(["component", "kind", "loss when ablated", onInput, ...onData, "all panels"], components.map((found, index) =>
+    [componentInWords(found.component), found.kinds.join(", "), lossText(found.effect), changed(found.effect), ...(analysis ? [changeOf(found.stored)] : []), toggle({ "data-index": index }, found)])));
   at("path-table").hidden = paths.length === 0;
-  at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", "change", ...onData, "all panels"], paths.map((path, index) =>
-    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, path.effect === null ? "…" : fixed(loss + path.effect, 3), changed(path.effect), ...(analysis ? [changeOf(path.stored)] : []), toggle({ "data-path": index }, path)])));
+  at("path-table").replaceChildren(...table(["path from", "to", "loss when ablated", onInput, ...onData, "all panels"], paths.map((path, index) =>
+    [componentInWords(path.from), `${path.input ? `${INPUT_NAMES[path.input]} of ` : ""}${componentInWords(path.to)}`, lossText(path.effect), changed(path.effect), ...(analysis ? [changeOf(path.stored)] : []), toggle({ "data-path": index }, path)])));
 }
 
 /** Ablates or restores the component or path of an element of the drawing. */

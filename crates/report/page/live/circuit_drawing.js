@@ -78,9 +78,9 @@ function pathElement(path, index, from, to) {
 function boxElement({ component, effect, top, isAblated, kinds, inCircuit }, index, { x, y, width }) {
   const share = Math.min(Math.abs(effect ?? 0) / top, 1);
   const names = { feed_forward: width > 90 ? "feed-forward" : "mlp", cross: `${width > 70 ? "cross " : "×"}${component.layer}.${component.head}` };
-  const name = names[component.kind] ?? componentName(component), change = effect === null ? "…" : signedText(effect, 2);
+  const name = names[component.kind] ?? componentName(component), change = effect === null ? missingEffect() : signedText(effect, 2);
   // The label begins with the visible text.
-  const label = `${name} ${change} nats when ablated alone: ${componentInWords(component)}${kinds.length > 0 ? ` (${kinds.join(", ")})` : ""}`;
+  const label = `${name} ${change}${hasTargets() ? " nats when ablated alone" : ""}: ${componentInWords(component)}${kinds.length > 0 ? ` (${kinds.join(", ")})` : ""}`;
   const group = svgElement("g", { class: `box ${effect < 0 ? "harmful" : ""} ${inCircuit ? "found" : ""}`, role: "button", tabindex: -1, "aria-pressed": isAblated, "aria-label": label, "data-component": componentName(component), "data-index": index, "data-effect": effect ?? "" });
   const ground = svgElement("rect", { x, y, width, height: BOX.height, rx: 5 });
   ground.style.setProperty("--share", `${Math.round(45 * share)}%`);
@@ -92,4 +92,4 @@ function boxElement({ component, effect, top, isAblated, kinds, inCircuit }, ind
 
 /** Formats a change with its sign. */
 const signedText = (number, digits) => (Number(number.toFixed(digits)) === 0 ? "±" : number > 0 ? "+" : "") + fixed(number, digits);
-const effectInWords = (effect) => (effect === null ? "not ablated yet" : `ablated alone: loss ${signedText(effect, 3)} nats`);
+const effectInWords = (effect) => (effect === null ? (hasTargets() ? "not ablated yet" : "nothing to predict") : `ablated alone: loss ${signedText(effect, 3)} nats`);

@@ -24,7 +24,7 @@ const TERMS = {
   gain: "The loss of the best baseline minus the loss of the model.",
   "uniform distribution": "The baseline that gives each token the same probability.",
   "unigram baseline": "The loss of a predictor that knows only the frequency of each token.",
-  "mean-ablated": "With the output of a component replaced by its mean over sequences, which removes what the output says about this one.",
+  "mean-ablated": "With the output of a component replaced by its mean over sequences, which removes what the output says about this one. The circuit of a run takes a mean for each position; an input of the page takes one mean for all positions, so that their numbers differ.",
   "zero-ablated": "With the output of a component replaced by zero.",
   "determined targets": "The targets that the optimal predictor knows.",
   accuracy: "The share of targets for which the most likely token is the true one.",

@@ -1,7 +1,7 @@
 // The drawing of the residual stream: a line from the embedding at the bottom to the logits at the top, with what each
 // component adds to it, and the prediction after each layer.
 
-const FLOW = { spine: 16, left: 44, box: 52, gap: 8, rowGap: 10, stage: 46 };
+const FLOW = { spine: 16, left: 44, box: 52, gap: 8, laneGap: 2, stage: 46 };
 
 /**
  * Makes the buttons of a drawing reachable by arrow keys, and activates one by a click, Enter or Space. `buttons` returns
@@ -61,9 +61,8 @@ function drawFlowInto(svg, found, space, text) {
   const perLine = Math.max(1, Math.floor((width - FLOW.left + FLOW.gap) / (76 + FLOW.gap)));
   const heightOf = ({ parts, neurons }) => {
     if (!parts) return FLOW.stage;
-    const lines = Math.ceil(parts.length / perLine);
     const below = neurons.length > 0 && width < 560 ? 17 * neurons.length : 0;
-    return lines * FLOW.box + (lines - 1) * FLOW.rowGap + FLOW.rowGap + 6 + below;
+    return flowLines(parts, perLine, longest).reduce((sum, { lanes }) => sum + lanes + FLOW.box, 8) + below;
   };
   const height = rows.reduce((sum, row) => sum + heightOf(row), 24);
   svg.setAttribute("viewBox", `0 0 ${space} ${height}`);
@@ -85,20 +84,38 @@ function drawFlowInto(svg, found, space, text) {
   svg.replaceChildren(...lines, arrow, end, ...marks);
 }
 
+/**
+ * Divides the components of a row into lines of boxes. Each component has a connection with a thickness by its length, in
+ * a lane of its own above the boxes; `lanes` is the height of all lanes.
+ */
+function flowLines(parts, perLine, longest) {
+  return Array.from({ length: Math.ceil(parts.length / perLine) }, (_, line) => {
+    const boxes = parts.slice(line * perLine, (line + 1) * perLine);
+    const strokes = boxes.map(({ length }) => 1 + 5 * length / longest);
+    return { boxes, strokes, lanes: strokes.reduce((sum, stroke) => sum + stroke + FLOW.laneGap, 5) };
+  });
+}
+
 /** Appends the boxes of components to `marks`, and their connections to the stream to `lines`. */
 function componentMarks({ parts, neurons }, { y, width, perLine, top, longest, text }, lines, marks) {
   const boxWidth = Math.min(112, (width - FLOW.left + FLOW.gap) / Math.min(perLine, parts.length) - FLOW.gap);
-  parts.forEach((part, index) => {
-    const line = Math.floor(index / perLine);
-    const x = FLOW.left + (index % perLine) * (boxWidth + FLOW.gap), boxY = y + 6 + FLOW.rowGap / 2 + line * (FLOW.box + FLOW.rowGap);
-    const bus = boxY - 5, stroke = (1 + 6 * part.length / longest).toFixed(1);
-    const sign = part.logit < 0 ? "negative" : "positive";
-    lines.push(svgElement("path", { class: `adds ${sign}`, d: `M${x + boxWidth / 2} ${boxY} V${bus} H${FLOW.spine}`, "stroke-width": stroke }));
-    marks.push(partElement(part, { x, y: boxY, width: boxWidth, share: Math.abs(part.logit ?? 0) / top }));
-  });
+  let boxY = y + 4;
+  for (const { boxes, strokes, lanes } of flowLines(parts, perLine, longest)) {
+    boxY += lanes;
+    let lane = boxY - 3;
+    boxes.forEach((part, index) => {
+      const x = FLOW.left + index * (boxWidth + FLOW.gap), stroke = strokes[index];
+      // The first box has the lowest lane, so that no connection crosses another one.
+      const bus = lane - stroke / 2;
+      lane -= stroke + FLOW.laneGap;
+      lines.push(svgElement("path", { class: `adds ${part.logit < 0 ? "negative" : "positive"}`, d: `M${x + boxWidth / 2} ${boxY} V${bus.toFixed(1)} H${FLOW.spine}`, "stroke-width": stroke.toFixed(1) }));
+      marks.push(partElement(part, { x, y: boxY, width: boxWidth, share: Math.abs(part.logit ?? 0) / top }));
+    });
+    boxY += FLOW.box;
+  }
   neurons.forEach((neuron, index) => {
     const isBelow = width < 560;
-    const at = { x: isBelow ? FLOW.left : FLOW.left + boxWidth + 14, y: y + 6 + FLOW.rowGap / 2 + (isBelow ? FLOW.box + 14 : 13) + 17 * index };
+    const at = { x: isBelow ? FLOW.left : FLOW.left + boxWidth + 14, y: boxY + (isBelow ? 14 : 13 - FLOW.box) + 17 * index };
     marks.push(svgElement("text", { ...at, class: "neuron" }, neuronInWords(neuron, text, isBelow ? 26 : 60)));
   });
 }

@@ -151,7 +151,7 @@ function drawEffect({ input: request, tokens, probabilities, probabilitiesBefore
 
 function startIntervene() {
   at("intervene").hidden = false;
-  at("strength").addEventListener("input", (event) => setChosenStrength(Number(event.target.value), { typing: true }));
+  at("strength").addEventListener("input", (event) => setChosenStrength(Number(event.target.value), { typing: `strength ${[state.kind, state.layer, state.head, changedQuery()]}` }));
   at("switch-off").addEventListener("click", toggleChosen);
   at("here-only").addEventListener("change", drawIntervene);
   at("freeze").addEventListener("change", (event) => {

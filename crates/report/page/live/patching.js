@@ -129,11 +129,11 @@ function drawStreamPatches() {
     element("tbody", {}, ...stream.map(row).reverse()));
 }
 
-/** Replaces the token at the selected key by the next different token, as the program does with a text. */
+/** Replaces the token at the selected key by the next different token, as the program does with a text of a decoder. */
 function exchangeToken() {
   const position = Math.min(state.selected.key, shownAnswer.tokens.length - 1);
   const { tokens } = shownAnswer;
-  const other = [...tokens.slice(position), ...tokens].find((id) => id !== tokens[position]) ?? (tokens[position] + 1) % live.config.vocab;
+  const other = otherToken([...tokens.slice(position), ...tokens], [tokens[position]]);
   const shown = keptSelection();
   return replaceToken(position + input.first, other).then(() => showTyped(shown));
 }

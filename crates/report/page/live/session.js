@@ -34,7 +34,7 @@ const NO_CHANGES = { heads: [], frozen: [], ablated: [], paths: [] };
 
 /** @type {Input} */
 let input = { tokens: [], first: 0, source: null, ...NO_CHANGES, before: null };
-/** @type {{input: Input, typing: number | boolean}[]} */
+/** @type {{input: Input, typing: string | false}[]} */
 const undoStack = [];
 /** The answer on display, with its input; null before the first answer. */
 let shownAnswer = null;
@@ -50,10 +50,10 @@ const refusalViews = [];
 
 /**
  * Changes the input and records the change for undo. Consecutive changes with the same value of `typing` are undone in
- * one step: true for a slider, and the number of words for a text, so that typing is undone by word.
+ * one step: the name of a slider, and the word that is edited, so that typing is undone by word.
  *
  * @param {Partial<Input>} changes
- * @param {{typing?: number | boolean}} options
+ * @param {{typing?: string | false}} options
  */
 function change(changes, { typing = false } = {}) {
   if (typing === false || undoStack.at(-1)?.typing !== typing) undoStack.push({ input, typing });

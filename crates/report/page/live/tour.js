@@ -101,7 +101,7 @@ function ablationText() {
   const target = tourTarget(query);
   const [probability, ablated] = rows.map((row) => fixed(row[query][target], 3));
   return [`Now ${componentInWords({ ...component, kind: "decoder" })} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
-    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, mean-ablating this head ${lossInWords(component.ablated)}.`];
+    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, where the mean of each position replaces its output, mean-ablating it ${lossInWords(component.ablated)}.`];
 }
 
 /** Describes the head that the tour's head reads, and the marked cell in its map. */
@@ -181,7 +181,7 @@ async function showTourStep(step) {
   tourStep = step;
   const { component, tokens, source, chosen: { query, key } } = tour;
   // The token that replaces the key differs from it and from the query.
-  tour.replacement = tokens.find((id) => id !== tokens[key] && id !== tokens[query]) ?? (tokens[key] + 1) % live.config.vocab;
+  tour.replacement = otherToken(tokens, [tokens[key], tokens[query]]);
   at("tour-step").replaceChildren(`Step ${step + 1} of ${TOUR_STEPS.length}`);
   at("tour-back").disabled = step === 0;
   at("tour-next").replaceChildren(step + 1 === TOUR_STEPS.length ? "End the tour" : "Next");

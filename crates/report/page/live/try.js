@@ -48,7 +48,7 @@ function findWindowsBreaks() {
 }
 
 /** Changes the input to the contents of both text fields. */
-function readFields() {
+function readFields({ isPasted = false } = {}) {
   const texts = ["input-text", "input-source"].map(fieldText);
   const longest = Math.max(...texts.map((text) => text.length));
   const isLong = longest > MAX_CHARACTERS;
@@ -58,13 +58,37 @@ function readFields() {
   textProblem = isLong ? `this page reads at most ${integer(MAX_CHARACTERS)} characters, but the text has ${integer(longest)}; shorten it` : notInVocabulary([...unknown]);
   const tokens = [...answerStart(), ...ids(answer)];
   typedPieces = [...answerStart().map((id) => ({ id })), ...answer];
-  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: isLong ? 0 : wordCount(texts) });
+  change({ tokens, first: 0, source: live.config.encoder_decoder ? ids(source) : null, before: null, ...keptHeads(tokens) }, { typing: isLong ? "long" : typingStep(texts, isPasted) });
 }
 
 const WORDS = new Intl.Segmenter(undefined, { granularity: "word" });
 
-/** Returns the number of words and punctuation marks of texts, in any script. */
-const wordCount = (texts) => texts.reduce((sum, text) => sum + Array.from(WORDS.segment(text)).filter(({ segment }) => segment.trim() !== "").length, 0);
+/** Returns the words and punctuation marks of texts, in any script. */
+const wordsOf = (texts) => texts.flatMap((text) => Array.from(WORDS.segment(text), ({ segment }) => segment).filter((segment) => segment.trim() !== ""));
+
+/** The words of the text fields after the last edit; null if the fields were filled from the input. */
+let typedWords = null;
+/** The number of edits that change several words, each of which is undone alone. */
+let largeEdits = 0;
+
+/**
+ * Returns the name of the undo step of an edit: edits of the same word are one step. A pasted text and an edit of several
+ * words are steps of their own.
+ */
+function typingStep(texts, isPasted) {
+  const before = typedWords ?? wordsOf([textOf(input.tokens.slice(answerStart().length)), input.source ? textOf(input.source) : ""]), after = wordsOf(texts);
+  typedWords = after;
+  const first = after.findIndex((word, index) => word !== before[index]);
+  const index = first < 0 ? after.length : first;
+  const rest = (words, from) => JSON.stringify(words.slice(from));
+  // One word is changed, added or removed.
+  const isSmall = [[1, 1], [0, 1], [1, 0], [0, 0]].some(([removed, added]) => rest(before, index + removed) === rest(after, index + added));
+  if (isPasted || !isSmall) return `edit ${++largeEdits}`;
+  // A space after a word belongs to the word.
+  const last = undoStack.at(-1)?.typing;
+  if (first < 0 && before.length === after.length && last && !last.startsWith("strength")) return last;
+  return `word ${index} of ${after.length}`;
+}
 
 /** Returns a message that names the symbols missing from the vocabulary; empty if there are none. */
 function notInVocabulary(symbols) {
@@ -86,6 +110,7 @@ let typedPieces = null;
 function drawChips({ typing }) {
   if (!typing) {
     typedPieces = null;
+    typedWords = null;
     at("input-text").value = textOf(input.tokens.slice(answerStart().length));
     at("input-source").value = input.source ? textOf(input.source) : "";
   }
@@ -156,6 +181,16 @@ function replaceToken(index, id) {
   return change({ tokens, before: isOriginal ? null : before });
 }
 
+/**
+ * Returns the first of some tokens that differs from others and can follow in an answer, or else the next token of the
+ * vocabulary. The start token of an answer never follows.
+ */
+function otherToken(tokens, others) {
+  const isOther = (id) => !others.includes(id) && !answerStart().includes(id);
+  const following = Array.from({ length: live.config.vocab }, (_, step) => (others[0] + 1 + step) % live.config.vocab);
+  return tokens.find(isOther) ?? following.find(isOther) ?? others[0];
+}
+
 /** Replaces the chosen token by the token typed in the field. */
 function replaceByField(event) {
   event.preventDefault();
@@ -169,14 +204,24 @@ function replaceByField(event) {
   replaceToken(index, typed[0].id).then(() => document.activeElement === document.body && at("replacement").focus());
 }
 
-/** Shows the loss on the input, compared with the loss before the changes. */
-function drawInputLoss({ losses, lossesBefore }) {
+/** Shows the loss on the input, compared with the loss before the changes; in the replay, the loss at the step on display. */
+function drawInputLoss() {
+  if (earlierFrame(state.sample)) return drawStepLoss(earlierFrame(state.sample));
+  if (!shownAnswer) return;
+  const { losses, lossesBefore } = shownAnswer;
   // A tokenizer's template can begin answers in ways that the page does not know.
   const isUnclear = live.tokenizer.answers !== null && !shownAnswer.tokens.some((id) => live.tokenizer.answers.begin.includes(id));
   const line = losses.length === 0 ? "" : `Loss on this input: ${fixed(mean(losses), 3)} nats per token${isUnclear ? ", although training counted only answers" : ""}`;
   const before = lossesBefore ? `, ${fixed(mean(lossesBefore), 3)} ${input.before ? "before the change" : "as trained"}` : "";
   at("input-loss").dataset.loss = losses.length > 0 ? mean(losses) : "";
   at("input-loss").replaceChildren(line + before);
+}
+
+/** Shows the loss at a step of the replay, on its sequence, compared with the end of training. */
+function drawStepLoss({ sample, step }) {
+  const [loss, end] = [sample, data.sample].map(readingLoss);
+  at("input-loss").dataset.loss = Number.isNaN(loss) ? "" : loss;
+  at("input-loss").replaceChildren(`Loss on this sequence at step ${integer(step)}: ${fixed(loss, 3)} nats per token, ${fixed(end, 3)} at the end of training`);
 }
 
 /** Starts from a sequence of the validation set. */
@@ -211,7 +256,7 @@ function startTry() {
     at(id).addEventListener("paste", checkPasted);
     at(id).addEventListener("input", (event) => {
       hasLostReturns &&= event.inputType === "insertFromPaste";
-      readFields();
+      readFields({ isPasted: ["insertFromPaste", "insertFromDrop"].includes(event.inputType) });
     });
   }
   makeSelectable(at("chips"), () => state.position + input.first, chooseToken);

@@ -21,7 +21,8 @@ function openWeight({ hasFocus = false } = {}) {
   if (!selectedCell()) return;
   const wasOpen = state.isOpen;
   update({ isOpen: true });
-  if (hasFocus) at("weight").focus();
+  if (!wasOpen) at("weight").scrollTop = 0;
+  if (hasFocus) at("weight").focus({ preventScroll: true });
   if (hasFocus || !wasOpen) at("weight-pair").scrollIntoView({ block: "nearest" });
 }
 
@@ -55,8 +56,8 @@ async function showWeight() {
   for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
 }
 
-/** The number of columns of a table of vectors; longer vectors continue in further rows. */
-const VECTOR_COLUMNS = 16;
+/** Returns the number of columns of a table of vectors that fit next to the map, or below it; longer vectors continue in further rows. */
+const vectorColumns = () => (at("weight").clientWidth > 960 ? 16 : 8);
 
 /**
  * Creates a table of vectors, one per row. The background of a number shows its sign and its size, relative to the
@@ -72,8 +73,9 @@ function vectorTable(label, rows) {
     return cell;
   };
   const width = rows[0].values.length;
-  const bands = Array.from({ length: Math.ceil(width / VECTOR_COLUMNS) }, (_, band) => {
-    const [start, end] = [band * VECTOR_COLUMNS, Math.min((band + 1) * VECTOR_COLUMNS, width)];
+  const columns = vectorColumns();
+  const bands = Array.from({ length: Math.ceil(width / columns) }, (_, band) => {
+    const [start, end] = [band * columns, Math.min((band + 1) * columns, width)];
     const indices = Array.from({ length: end - start }, (_, k) => element("th", { scope: "col" }, String(start + k)));
     return element("tbody", {}, element("tr", {}, element("th", { scope: "col" }, "index"), ...indices),
       ...scaled.map(({ name, values, most }) => element("tr", {}, element("th", { scope: "row" }, name), ...values.slice(start, end).map((value) => cell(value, most)))));

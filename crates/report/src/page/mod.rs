@@ -166,8 +166,11 @@ impl Page {
         let curves = attention_over_time::picture(run, reading, &layers, width);
         let map = attention::picture(run, reading, &layers, (all.colors, width));
         let maps = [map, curves, heads::picture(run, reading, &layers, (all.colors, width))];
-        let scores =
-            head_scores::picture(run, &all.measured_on, &all.kinds, (&all.scores, &all.chance), width);
+        // Other kinds of attention have no scores.
+        let only =
+            if layers.len() > all.scores.len() { "; heads of decoder self-attention only" } else { "" };
+        let measured_on = format!("{}{only}", all.measured_on);
+        let scores = head_scores::picture(run, &measured_on, &all.kinds, (&all.scores, &all.chance), width);
         let optional = [prediction::picture(run, reading, width), scores];
         maps.into_iter().chain(optional.into_iter().flatten()).collect()
     }

@@ -1,0 +1,190 @@
+// Checks what single panels say and where they are: names, numbers, titles, and places in windows of several widths.
+//
+//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html
+//
+// The decoder has two layers, a replay and a circuit; the translator is an encoder-decoder that answers its input; the
+// circuit of the untrained run has nothing to explain. All read integers. Exits like explore.mjs.
+
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { check, choose, dataset, explore, lowestContrast, middle, page, press, same, text, type, until } from "./hands.mjs";
+import { rowsOf, savePanels } from "./panels.mjs";
+
+const [decoder, translator, untrained] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
+const { value, click } = page;
+const size = (width, height = 800) => page.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
+const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
+const isWithin = (a, b) => a.right <= b.left + 1;
+
+/** Clicks a cell of the map without scrolling to it. */
+async function clickCell(query, key) {
+  const { left, top, map } = await value(`(() => { const { left, top } = document.getElementById("matrix").getBoundingClientRect(); return { left, top, map: { ...document.getElementById("matrix").dataset } }; })()`);
+  await click(left + Number(map.left) + (key + 0.5) * map.cell, top + Number(map.top) + (query + 0.5) * map.cell);
+}
+
+/** Checks that map and computation are on the screen together after a click. */
+async function clickIntoView() {
+  for (const [width, height, scrolled] of [[1280, 800, 150], [1000, 800, 400], [320, 700, 400]]) {
+    await size(width, height);
+    await page.open(decoder);
+    await value(`document.getElementById("${width > 1200 ? "input-area" : "stage"}").scrollIntoView()`);
+    const before = await value("scrollY");
+    await clickCell(4, 2);
+    await until(`document.querySelector("#weight-steps > li") !== null`, "the computation");
+    const [map, step] = await value(`["#matrix", "#weight-steps > li"].map((name) => { const { top, bottom } = document.querySelector(name).getBoundingClientRect(); return { top, bottom }; })`);
+    check(map.bottom > 60 && step.top < height - 60, `${width}: map until ${map.bottom}, first step from ${step.top}`);
+    if (width > 1200) check(map.top >= 0 && map.bottom <= height + 20, `${width}: the map is within the window: ${map.top} to ${map.bottom}`);
+    const now = await value("scrollY");
+    check(Math.abs(now - before) <= scrolled, `${width}: a click scrolls by ${now - before}`);
+  }
+  await size(1200, 1000);
+}
+
+/** Checks that both kinds of mean are named where their numbers are side by side. */
+async function nameMeans() {
+  await page.open(decoder);
+  await value(`document.getElementById("components").open = true; document.querySelector("#components details").open = true`);
+  await until(`document.querySelectorAll("#component-table tbody tr").length > 3`, "the table");
+  const titles = () => value(`Array.from(document.querySelectorAll("#component-table thead th"), ({ textContent }) => textContent)`);
+  const shown = await titles();
+  same(shown[3], "change on this input, one mean for all positions", "the change on the input");
+  check(/^change on \d+ validation sequences, a mean for each position$/.test(shown[4]), `the change in the analysis: ${shown[4]}`);
+  check((await value(`document.getElementById("ablate-by").selectedOptions[0].textContent`)).startsWith("its mean over all positions of"), "the option names the positions");
+  const { x, y } = await middle('#means-note [data-term="mean-ablated"]');
+  await page.move(x, y);
+  check((await text("definition")).includes("a mean for each position"), `the definition: ${await text("definition")}`);
+  await choose("ablate-by", "zero");
+  await until(`document.getElementById("circuit-drawing").dataset.by === "zero"`, "zero ablation");
+  same((await titles())[3], "change on this input, zero", "the change by zero ablation");
+}
+
+/** Checks that an earlier step has its own loss, and that other panels name their step. */
+async function replaySteps() {
+  await page.open(decoder);
+  await value(`document.getElementById("components").open = true`);
+  const hasNote = () => value(`document.querySelector("#components .end-note").checkVisibility()`);
+  check(!(await hasNote()), "no note at the end of training");
+  await press(`#film-strip > [data-frame="0"]`);
+  await until(`document.getElementById("input-loss").textContent.includes("on this sequence at step 0")`, "the loss at the first step");
+  const probabilities = await value(`Array.from(document.querySelectorAll("#predictions > [data-index]"), (cell) => {
+    cell.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
+    return document.getElementById("prediction").dataset.truthProbability;
+  }).filter((text) => text !== "").map(Number)`);
+  const loss = probabilities.reduce((sum, probability) => sum - Math.log(probability), 0) / probabilities.length;
+  check(Math.abs(Number((await dataset("input-loss")).loss) - loss) < 1e-5, `the loss at the first step: ${(await dataset("input-loss")).loss} for ${loss}`);
+  check(await hasNote() && (await value(`document.querySelector("#components .end-note").textContent`)).includes("at the end of training"), "the circuit names its step");
+  await press("#film-strip > :last-child");
+  await until(`!document.getElementById("input-loss").textContent.includes("at step")`, "the loss at the end");
+  check(!(await hasNote()), "the note ends");
+}
+
+/** Checks that each head has its own line to the residual stream. */
+async function separateLines() {
+  await page.open(decoder);
+  await value(`document.getElementById("flow").open = true`);
+  await until(`document.querySelectorAll("#flow-drawing .adds").length > 4`, "the drawing");
+  const found = await value(`(() => {
+    const parts = Array.from(document.querySelectorAll("#flow-drawing .part"), (part) => part.dataset.logit);
+    const lines = Array.from(document.querySelectorAll("#flow-drawing .adds"), (line) => ({ bus: line.getAttribute("d").match(/V([\\d.]+)/)[1], isNegative: line.classList.contains("negative") }));
+    return { parts, lines };
+  })()`);
+  same(found.lines.length, found.parts.length, "a line per component");
+  same(new Set(found.lines.map(({ bus }) => bus)).size, found.lines.length, "lines at heights of their own");
+  found.lines.forEach(({ isNegative }, index) => same(isNegative, Number(found.parts[index]) < 0, `the colour of line ${index}`));
+}
+
+/** Checks that nothing is predicted in an input of one token. */
+async function readOneToken() {
+  await page.open(decoder);
+  await value(`document.getElementById("components").open = true`);
+  await type("3");
+  await until(`document.querySelectorAll("#predictions > [data-index]").length === 1`, "one token");
+  await until(`document.getElementById("circuit-reading").textContent.includes("nothing to predict")`, "the circuit gives the reason");
+  check(!(await text("component-table")).includes("…"), "no number is awaited");
+}
+
+/** Checks that printed labels are legible without backgrounds, and that the replay is complete. */
+async function printLabels() {
+  await page.open(decoder);
+  await size(700);
+  await page.send("Emulation.setEmulatedMedia", { media: "print", features: [] });
+  const contrast = await lowestContrast(".choice input:checked + span", "color");
+  const ink = await value(`Array.from(document.querySelectorAll(".choice input:checked + span"), (label) => getComputedStyle(label).color.match(/\\d+/g).map(Number).reduce((sum, part) => sum + part, 0))`);
+  check(ink.length > 2 && ink.every((sum) => sum < 300), `dark labels on white paper: ${ink}, contrast ${contrast}`);
+  const [needed, given] = await value(`(({ scrollWidth, clientWidth }) => [scrollWidth, clientWidth])(document.getElementById("film-strip"))`);
+  check(needed <= given, `the replay needs ${needed} of ${given} pixels`);
+  await page.send("Emulation.setEmulatedMedia", { media: "", features: [] });
+  await size(1200, 1000);
+}
+
+/** Checks that names of components stay next to their bars. */
+async function checkBars(width) {
+  const rows = await value(`Array.from(document.querySelectorAll("#patched-components > li"), (row) => [row.querySelector("button"), ...row.children].map((part) => { const { left, right } = part.getBoundingClientRect(); return { left, right, isCut: part.scrollWidth > part.clientWidth + 1 }; }))`);
+  check(rows.length > 0 && rows.every(([name, , track, share]) => isWithin(name, track) && isWithin(track, share) && !name.isCut), `${width}: names, bars and shares are apart`);
+}
+
+/** Restores activations in the translator, and replaces no token by the start of an answer. */
+async function patchTranslator() {
+  await page.open(translator);
+  check((await text("lead")).includes("heads of each kind of attention: decoder self-attention"), `the kinds of heads: ${await text("lead")}`);
+  await type("7 2 3 9 4 1", "input-source");
+  await type("1 4 9 3 2 7");
+  await until(`document.querySelectorAll("#predictions > [data-index]").length === 7`, "the input is read");
+  await value(`document.getElementById("patching").open = true`);
+  await value(`document.getElementById("matrix").focus()`);
+  for (let i = 0; i < 7; i++) await page.key("ArrowRight");
+  for (let i = 0; i < 7; i++) await page.key("ArrowDown");
+  await press("#exchange");
+  await until(`document.querySelector("#chips > .replaced") !== null`, "a token is replaced");
+  const [start, replaced] = await value(`[document.querySelector("#chips > *"), document.querySelector("#chips > .replaced")].map((chip) => chip.dataset.token)`);
+  check(replaced !== start, `the last token is replaced by ${replaced}`);
+  await until(`!document.getElementById("patching-note").hidden || document.querySelector("#patched-stream td")`, "an answer");
+  if (await value(`!document.getElementById("patching-note").hidden`)) {
+    await press("#restore");
+    await press("#chip-1");
+    await press("#matrix");
+    await press("#exchange");
+    await until(`document.querySelector("#patching-note:not([hidden]) button") || document.querySelector("#patched-stream td")`, "a position with an answer");
+    await value(`document.querySelector("#patching-note:not([hidden]) button")?.click()`);
+  }
+  await until(`document.querySelectorAll("#patched-stream td").length > 0`, "activations are restored");
+  for (const width of [1200, 320]) {
+    await size(width, 1000);
+    await checkBars(width);
+  }
+  check(await value(`document.querySelector("header > div").getBoundingClientRect().width > 280`), "the title has its own line on a phone");
+  await size(1200, 1000);
+}
+
+/** Saves the panel of a head of cross-attention, whose rows and title name it. */
+async function saveHead() {
+  await page.open(translator);
+  const csv = async () => rowsOf(Object.entries(await savePanels()).find(([name]) => name.endsWith("-head.csv"))[1].text);
+  const scores = await value(`Array.from(document.querySelectorAll("#head-scores dd"), ({ dataset }) => dataset.score)`);
+  const own = await csv();
+  check(scores.length > 0 && scores.every((score) => own.some(([kind, , , quantity]) => kind === "decoder" && quantity === score)), "scores of decoder self-attention");
+  await press(radio("kind", "cross"));
+  await press(radio("head", 1));
+  same(await text("chosen"), "cross-attention, layer " + (await dataset("reading")).layer + ", head 1", "the title of the panel");
+  const rows = await csv();
+  same(rows[0][0], "kind", "the first column");
+  check(rows.slice(1).every((row) => row[0] === "cross" && row[2] === "1" && row[3] === "weight"), `rows of the head: ${rows[1]}`);
+  const { weight, key } = await dataset("reading");
+  same(rows.find((row) => row[5] === key)?.[6], weight, "the weight on the selected key");
+}
+
+/** Checks that a token in the table of scores is one line, and that no circuit has no losses. */
+async function readLast() {
+  await size(320);
+  await page.open(translator);
+  await press("#weight-open");
+  await until(`document.querySelector('#weight-steps [data-step="softmax"] table .token') !== null`, "the table of scores");
+  const heights = await value(`Array.from(document.querySelectorAll("#weight-steps table .token"), (token) => token.getClientRects().length)`);
+  check(heights.every((lines) => lines === 1), "tokens in tables are not broken");
+  await size(1200, 1000);
+  await page.open(untrained);
+  check(await value(`document.getElementById("circuit").hidden === false`), "the page says that there is no circuit");
+  check(!(await text("circuit")).includes("Losses of the circuit"), "and gives no note on its losses");
+}
+
+await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, readLast]);
