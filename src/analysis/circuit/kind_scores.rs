@@ -156,8 +156,9 @@ impl<B: Backend> Bench<'_, B> {
 
     /// Returns how far the mean of a head's weights over the sequences is from uniform attention, by query with at least two
     /// keys: the total variation distance, half the sum over the keys of the absolute differences, divided by that of a head
-    /// that attends to a single position. `None` if the weights vary between sequences, for a single sequence, for prompts, whose positions differ, and if all sequences repeat their tokens at the same positions, so
-    /// that a head that compares tokens always finds them there.
+    /// that attends to a single position. `None` if the weights vary between sequences, for a single sequence, for
+    /// prompts, whose positions differ, and if all sequences repeat their tokens at the same positions, so that a head
+    /// that compares tokens always finds them there.
     fn positional(&self, pattern: Site, samples: &[Sample]) -> Option<QueryScores> {
         if samples.len() == 1 || self.quantity != Quantity::Loss || repeat_alike(samples) {
             return None;

@@ -8,7 +8,7 @@ const KIND_DESCRIPTIONS = {
   itself: "attends to its own token",
   first_token: "attends to the first token, an attention sink",
   separator: "attends to one token wherever it occurs",
-  positional: "attends by position only",
+  positional: "attends to the same positions in every sequence",
   copying: "copies the tokens that it attends to",
 };
 /** Describes the known kinds of a head; empty if there are none. */

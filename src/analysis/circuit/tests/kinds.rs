@@ -30,7 +30,7 @@ fn untrained_heads_are_not_positional() {
 }
 
 #[test]
-fn repetitions_at_the_same_positions_reveal_no_positional_head() {
+fn equal_repetitions_reveal_no_positional_head() {
     // Every sequence repeats its tokens after three, so that a head that matches tokens always finds them there.
     let scores = positional(&induction_model(), &motifs(3));
     assert_eq!(scores, [[None; 2]; 2]);

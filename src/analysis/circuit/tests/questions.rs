@@ -64,7 +64,7 @@ fn a_preference_is_explained_by_resampling() {
 }
 
 #[test]
-fn attribution_to_an_answer_is_the_same_quantity_at_all_positions() {
+fn attribution_to_an_answer_has_one_direction() {
     let model = induction_model();
     let prompt = prompt(&[4, 5], Some(3));
     let found = asked(model.clone(), std::slice::from_ref(&prompt));
@@ -79,7 +79,7 @@ fn attribution_to_an_answer_is_the_same_quantity_at_all_positions() {
 }
 
 #[test]
-fn direct_paths_are_told_from_paths_through_later_components() {
+fn direct_paths_are_told_from_others() {
     let found = explained_induction();
     let effects = |layer: usize| {
         let component = found.components.iter().find(|it| it.layer == layer).unwrap();
