@@ -52,7 +52,7 @@ async function nameMeans() {
   check((await value(`document.getElementById("ablate-by").selectedOptions[0].textContent`)).startsWith("its mean over all positions of"), "the option names the positions");
   const { x, y } = await middle('#means-note [data-term="mean-ablated"]');
   await page.move(x, y);
-  check((await text("definition")).includes("a mean for each position"), `the definition: ${await text("definition")}`);
+  await until(`document.getElementById("definition").textContent.includes("a mean for each position")`, "the definition");
   await choose("ablate-by", "zero");
   await until(`document.getElementById("circuit-drawing").dataset.by === "zero"`, "zero ablation");
   same((await titles())[3], "change on this input, zero", "the change by zero ablation");

@@ -35,3 +35,32 @@ fn equal_repetitions_reveal_no_positional_head() {
     let scores = positional(&induction_model(), &motifs(3));
     assert_eq!(scores, [[None; 2]; 2]);
 }
+
+#[test]
+fn kinds_are_compared_with_chance() {
+    let samples: Vec<_> = [3, 5].into_iter().flat_map(motifs).collect();
+    let found = explained_induction()
+        .with_random_effects(
+            &randomly_initialised(1),
+            (&samples, &Question::default()),
+            &Unwatched,
+            &Default::default(),
+        )
+        .unwrap();
+    let random = &found.random_effects.as_ref().unwrap().kinds;
+    let mut scored = Vec::new();
+    for component in &found.components {
+        let kinds = component.kinds.iter().filter(|kind| **kind != HeadKind::Copying);
+        assert!(kinds.eq(component.kind_scores.iter().map(|it| &it.kind)), "{component:?}");
+        for KindScore { kind, score, queries, interval, chance } in &component.kind_scores {
+            let [low, high] = interval.unwrap();
+            assert!(low <= *score && *score <= high && *score >= 0.5 && *queries > 30, "{component:?}");
+            let (_, of_random) = random.iter().find(|(name, _)| name == kind).unwrap();
+            assert!(*chance < 0.5 && *of_random < 0.5, "{kind:?}: {of_random} with random weights");
+            scored.push(*kind);
+        }
+    }
+    let mut expected = vec![HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Positional];
+    expected.retain(|kind| !scored.contains(kind));
+    assert!(expected.is_empty(), "{expected:?} lack evidence");
+}
