@@ -183,7 +183,7 @@ impl<B: Backend> Bench<'_, B> {
                 let largest = 1.0 - uniform.iter().copied().map(f64::from).fold(0.0, f64::max);
                 // All sequences share the mean, so only positions are independent.
                 if largest > 0.0 {
-                    found.add(distance / largest, 0.0, query);
+                    found.add((distance / largest).min(1.0), 0.0, query);
                 }
             }
         }
