@@ -15,12 +15,7 @@ impl<B: Backend> Bench<'_, B> {
     pub fn direct_effects(&self, components: &[Component], full: &FullValues) -> Vec<DirectEffect> {
         let parts = StreamParts::new(self.model, &self.full);
         let effect = |it: &Component| {
-            let site = match it.head {
-                Some(head) if it.cross => Site::Cross(it.layer, head),
-                Some(head) => Site::Head(it.layer, head),
-                None => Site::FeedForward(it.layer),
-            };
-            let values = self.without_direct_path(site, &parts);
+            let values = self.without_direct_path(it.site(), &parts);
             DirectEffect {
                 layer: it.layer,
                 head: it.head,

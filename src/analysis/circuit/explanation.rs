@@ -8,6 +8,7 @@ use super::gain::Baseline;
 use super::kind::HeadKind;
 use super::kind_scores::KindScore;
 use super::lens::{Attribution, Lens};
+use super::pass::Site;
 use super::patching::Patching;
 use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
@@ -63,6 +64,17 @@ pub struct Component {
     /// explained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attends: Vec<AttendedToken>,
+}
+
+impl Component {
+    /// Returns the site of the component's output.
+    pub(super) fn site(&self) -> Site {
+        match self.head {
+            Some(head) if self.cross => Site::Cross(self.layer, head),
+            Some(head) => Site::Head(self.layer, head),
+            None => Site::FeedForward(self.layer),
+        }
+    }
 }
 
 /// The effect of a component by its path to the output alone.

@@ -42,13 +42,7 @@ struct PathEnd<'a> {
 
 impl<'a> PathEnd<'a> {
     fn new(component: &'a Component) -> Self {
-        let Component { layer, head, cross, .. } = *component;
-        let site = match head {
-            Some(head) if cross => Site::Cross(layer, head),
-            Some(head) => Site::Head(layer, head),
-            None => Site::FeedForward(layer),
-        };
-        Self { component, site }
+        Self { component, site: component.site() }
     }
 
     /// Returns the position in the model: components read the outputs of those with a smaller one.
