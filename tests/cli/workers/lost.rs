@@ -16,7 +16,7 @@ fn runs_resume_bitwise_after_losing_workers() {
         return;
     }
     let dir = TempDir::new().unwrap();
-    let sets = ["training.steps=1500"];
+    let sets = ["training.steps=800"];
     succeeds(train(dir.path(), 1, "uninterrupted", &sets));
     let run = dir.path().join("run");
     // Every number of workers meets every kind of moment.
@@ -30,7 +30,7 @@ fn runs_resume_bitwise_after_losing_workers() {
         fs::File::open(entry.path()).unwrap().set_modified(an_hour_ago).unwrap();
     }
     for count in [1, 4] {
-        let step = if count == 1 { "1450" } else { "1500" };
+        let step = if count == 1 { "750" } else { "800" };
         let resume = ["train", "--progress", "none", "--resume", "run", "--until", step];
         succeeds(match count {
             1 => {

@@ -99,7 +99,7 @@ fn any_number_of_workers_trains_identical_weights() {
     for (backend, _) in backends.into_iter().filter(|(_, is_compiled)| *is_compiled) {
         let run = |count: usize| {
             let (name, backend) = (format!("{backend}-{count}"), format!("training.backend=\"{backend}\""));
-            succeeds(train(dir.path(), count, &name, &["training.steps=150", &backend]));
+            succeeds(train(dir.path(), count, &name, &["training.steps=50", &backend]));
             dir.path().join(name)
         };
         let alone = run(1);
@@ -224,7 +224,7 @@ fn two_software_gpu_workers_match_one() {
     }
     let dir = TempDir::new().unwrap();
     let sets =
-        ["training.steps=50", "training.shards=2", "training.accumulate=1", "training.backend=\"wgpu\""];
+        ["training.steps=15", "training.shards=2", "training.accumulate=1", "training.backend=\"wgpu\""];
     let losses = |count: usize, name: &str| -> Vec<f64> {
         succeeds(train(dir.path(), count, name, &sets));
         let rows = rows(&dir.path().join(name));
