@@ -92,7 +92,7 @@ const NN: [&str; 11] = [
 ];
 
 /// The modules of `causal-attention-report`.
-const REPORT: [&str; 25] = [
+const REPORT: [&str; 26] = [
     "error",
     "numbers",
     "draw",
@@ -111,6 +111,7 @@ const REPORT: [&str; 25] = [
     "heads",
     "head_scores",
     "formation",
+    "phases",
     "circuit",
     "patching",
     "token_matrix",

@@ -14,6 +14,7 @@
 //! | [`prediction`], [`generated`] | predicted tokens next to the true ones; a free-running continuation |
 //! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
 //! | [`token_matrix`] | values over the tokens of a sequence, such as a logit lens |
+//! | [`phases`] | the phases of a run: its losses and the scores of heads, with the phases as bands |
 //! | [`positions`], [`lengths`] | the loss by position, and at lengths beyond the training context |
 //! | [`scaling`] | the predicted efficiency of more workers |
 //! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
@@ -39,6 +40,7 @@ pub mod loss;
 pub mod numbers;
 pub mod page;
 pub mod patching;
+pub mod phases;
 pub mod positions;
 pub mod prediction;
 pub mod reading;
@@ -55,12 +57,16 @@ pub use draw::{
 };
 pub use error::{Error, Result};
 pub use loss::LossCurve;
+pub use phases::PhaseCurves;
 pub use series::Point;
 
 /// The names of the pictures of an explanation.
 pub const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution", "patching"];
 
-/// The names of the pictures of a run, except those of an explanation.
+/// The name of the picture of the phases of a run.
+pub const PHASES_PICTURE: &str = "phases";
+
+/// The names of the pictures of a run, except those of an explanation and of its phases.
 pub const RUN_PICTURES: [&str; 10] = [
     "loss",
     "attention",

@@ -10,9 +10,11 @@ use crate::draw::{ComparedToken, Interval, Outcome, Picture};
 use crate::lengths::LengthPanel;
 use crate::page::{Heads, Page};
 use crate::patching::Patching;
+use crate::phases::PhaseCurves;
 use crate::reading::Reading;
 use crate::scaling::Efficiency;
 use crate::scores::{HeadScores, ScoredStep};
+use crate::series::Point;
 use crate::study::RatePoint;
 use crate::token_matrix::TokenMatrix;
 use crate::{comparison, formation, generated, gradients, lengths, positions, scaling, study};
@@ -119,6 +121,7 @@ fn curves(width: f64) -> Vec<NamedPicture> {
     let samples = [
         ("run", Some(loss(Some(0.5)).picture(width))),
         ("run", formed),
+        ("run", phases(width)),
         ("run", gradients::picture("repeat-decoder", &half_clipped(1.0), width)),
         ("run", positions::picture("repeat-decoder", &by_position(64), &floor, width)),
         ("words", generated(tokens(words(40)))),
@@ -128,6 +131,37 @@ fn curves(width: f64) -> Vec<NamedPicture> {
         ("run", rate_sweep(width)),
     ];
     samples.into_iter().filter_map(|(name, picture)| Some((name, picture?))).collect()
+}
+
+/// Draws two phases: the loss falls at step 120 with an induction head, and a previous-token head forms at step 60.
+fn phases(width: f64) -> Option<Picture> {
+    let rise = |step: u64, at: f64| 1.0 / (1.0 + ((at - step as f64) / 4.0).exp());
+    let points = |steps: &mut dyn Iterator<Item = u64>, value: &dyn Fn(u64) -> f64| -> Vec<Point> {
+        steps.map(|step| Point { step, value: value(step) }).collect()
+    };
+    let curves = PhaseCurves {
+        run: "repeat-decoder".to_string(),
+        steps: 400,
+        training: points(&mut (1..=400), &|step| {
+            4.0 - 2.2 * rise(step, 120.0) + 0.05 * (step as f64 * 2.4).sin()
+        }),
+        validation: points(&mut (0..=400).step_by(100), &|step| 4.0 - 2.2 * rise(step, 120.0)),
+        determined: points(&mut (100..=140), &|step| 3.9 - 3.4 * rise(step, 120.0)),
+        undetermined: points(&mut (100..=140), &|_| 4.1),
+        scores: vec![
+            (
+                "head 1.3, induction".to_string(),
+                points(&mut (0..=400), &|step| 0.05 + 0.8 * rise(step, 116.0)),
+            ),
+            (
+                "head 0.0, previous token".to_string(),
+                points(&mut (0..=400), &|step| 0.1 + 0.7 * rise(step, 60.0)),
+            ),
+        ],
+        bands: vec![[52, 68], [111, 129]],
+        note: "2 phases; the bands are from a tenth to nine tenths of the change".to_string(),
+    };
+    curves.picture(width)
 }
 
 /// Draws a sweep whose loss is lowest at the 40th of 50 rates, and explodes after it.
