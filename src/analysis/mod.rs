@@ -16,6 +16,7 @@
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
 //! | `step_log` | an append-only file of records per step |
 //! | `head_history` | head scores over a run: `head_scores.csv` |
+//! | [`phases`] | the changes of recorded curves, and what heads are worth at the end |
 //! | `snapshots` | attention and predictions at several steps of a run: `snapshots.jsonl` |
 
 pub mod ablation;
@@ -26,6 +27,7 @@ mod free_running;
 mod head;
 mod head_history;
 pub mod interventions;
+pub mod phases;
 mod sample;
 mod score;
 mod selection;

@@ -147,6 +147,12 @@ impl<B: Backend> HeadMatrices<B> {
         (0..RANDOM_DRAWS).map(draw).sum::<f64>() / RANDOM_DRAWS as f64
     }
 
+    /// Returns the singular values of the QK and of the OV circuit, in descending order.
+    pub fn singular_values(&self) -> [Vec<f64>; 2] {
+        let qk = singular_values(&self.query, &self.key.clone().transpose());
+        [qk, singular_values(&self.value, &self.output)]
+    }
+
     /// Analyses the head's weights; `logits` is [`to_embedding`] of a model with `vocab` tokens.
     pub fn weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
         // The non-zero eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
@@ -160,9 +166,10 @@ impl<B: Backend> HeadMatrices<B> {
         // Eigenvalues that are zero up to rounding are neither positive nor negative.
         let min_modulus = 1e-6 * moduli / eigenvalues.len() as f64;
         let signed = || eigenvalues.iter().filter(|value| modulus(**value) > min_modulus);
+        let [qk, ov] = self.singular_values();
         HeadWeights {
-            qk: singular_values(&self.query, &self.key.clone().transpose()),
-            ov: singular_values(&self.value, &self.output),
+            qk,
+            ov,
             copying: sum / moduli.max(f64::MIN_POSITIVE),
             positive: signed().filter(|value| value.re > 0.0).count() as f64 / signed().count().max(1) as f64,
         }
