@@ -148,7 +148,7 @@ pub fn newest(folder: &RunFolder) -> Result<(Checkpoint, Vec<String>)> {
 }
 
 /// Reads and verifies the checkpoint of `step`.
-fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
+pub(super) fn read(folder: &RunFolder, step: usize) -> Result<Checkpoint> {
     let weights = verified(folder, step, WEIGHTS)?;
     verified(folder, step, STATE)?;
     Ok(Checkpoint {

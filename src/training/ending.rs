@@ -167,7 +167,7 @@ impl<B: AutodiffBackend> Trainer<B> {
     }
 
     /// Trains until the run ends or pauses, and waits for its last checkpoint.
-    fn train(&mut self) -> Result<Ended> {
+    pub(super) fn train(&mut self) -> Result<Ended> {
         let ended = self.steps();
         let begun = Instant::now();
         let ends = self.observers.iter_mut().map(|observer| observer.end());

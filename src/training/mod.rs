@@ -27,6 +27,7 @@
 //! | `metrics`, `summary` | `metrics.csv` as plain data, and `summary.json` |
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | the estimated cost of a run; training without a run folder |
+//! | `phases` | the phases of a run, located by replaying it |
 //! | `parts` | timings of the parts of a step |
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub mod observers;
 mod opening;
 mod optimizer;
 mod parts;
+mod phases;
 mod plan;
 mod provenance;
 mod records;
@@ -77,6 +79,10 @@ pub use metrics::{Row, Split, read as read_metrics};
 pub use new_folder::{PREPARED_PREFIX, RUNS, RunPath};
 pub use optimizer::Optimizer;
 pub use parts::{StepParts, TimedExchange, time_parts};
+pub use phases::{
+    Confirmation, FoundPhases, MeasuredLoss, Phase, PhaseChange, PhaseCurve, PhaseSearch, Phases,
+    RecordedCurve, Replayed,
+};
 pub use plan::Plan;
 
 pub use provenance::Provenance;

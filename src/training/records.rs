@@ -16,7 +16,7 @@ use super::stopping::Ended;
 use super::trainer::{Learning, Trainer};
 use crate::analysis::{HeadScores, Sample, View, inspect_sample, score_heads};
 use crate::error::Result;
-use crate::evaluation::Tally;
+use crate::evaluation::{Evaluation, Tally, evaluate};
 use crate::hooks::Patch;
 use crate::model::Model;
 use crate::ops::sum_in_order;
@@ -244,6 +244,14 @@ impl<B: AutodiffBackend> ModelAccess for Learning<B> {
         let (scores, _) = score_heads(&self.model(), valid, &config.analysis, rows, &self.device)?;
         self.watch.check()?;
         Ok(scores)
+    }
+
+    fn evaluate(&self, setup: &Setup) -> Result<Evaluation> {
+        let (valid, rows) = (&setup.dataset.valid, setup.config.training.batch_size);
+        let batches = valid.batches(rows).take(setup.config.analysis.sequences.div_ceil(rows));
+        let evaluation = evaluate(&self.model(), batches, &self.device);
+        self.watch.check()?;
+        Ok(evaluation)
     }
 
     fn view(&self, sample: &Sample) -> Result<View> {

@@ -7,7 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use causal_attention_report::{CIRCUIT_PICTURES, RUN_PICTURES};
+use causal_attention_report::{CIRCUIT_PICTURES, PHASES_PICTURE, RUN_PICTURES};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -37,12 +37,21 @@ impl RunFolder {
         self.remove_pictures(&CIRCUIT_PICTURES)
     }
 
+    /// Removes the picture of the phases of the run.
+    ///
+    /// # Errors
+    /// If the picture cannot be removed.
+    pub fn remove_phases_picture(&self) -> Result<()> {
+        self.remove_pictures(&[PHASES_PICTURE])
+    }
+
     /// Removes all pictures of the run.
     ///
     /// # Errors
     /// If a picture cannot be removed.
     pub fn remove_all_pictures(&self) -> Result<()> {
         self.remove_pictures(&CIRCUIT_PICTURES)?;
+        self.remove_phases_picture()?;
         self.remove_pictures(&RUN_PICTURES)
     }
 
@@ -137,6 +146,8 @@ files! {
     analysis: "analysis.json",
     /// `circuit.json`: the components that make the predictions of the best weights.
     circuit: "circuit.json",
+    /// `phases.json`: the phases of the run, once `phases` has found them.
+    phases: "phases.json",
     /// `report.html`: the interactive report.
     report: "report.html",
     /// `summary.json`: the result of the run.

@@ -31,6 +31,7 @@ use super::state::RunState;
 use super::stopping::Ended;
 use crate::analysis::{HeadScores, Sample, View};
 use crate::error::Result;
+use crate::evaluation::Evaluation;
 use crate::weights::native::Tensors;
 
 /// The moment between two steps at which observers are called.
@@ -50,6 +51,12 @@ pub trait ModelAccess {
     /// # Errors
     /// If the device fails.
     fn score_heads(&self, setup: &Setup) -> Result<Vec<Vec<HeadScores>>>;
+
+    /// Evaluates the model on the first validation sequences, as many as heads are scored on.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn evaluate(&self, setup: &Setup) -> Result<Evaluation>;
 
     /// Returns the attention weights and the predictions for one sequence.
     ///
