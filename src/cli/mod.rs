@@ -19,6 +19,7 @@ mod key_options;
 mod limits;
 mod man;
 mod patch;
+mod phases;
 mod pictures;
 mod plot;
 mod prompt;
@@ -81,6 +82,7 @@ enum Command {
     Generate(generate::Args),
     Score(score::Args),
     Explain(explain::Args),
+    Phases(phases::Args),
     Export(export::Args),
     Import(import::Args),
     Backends(backends::Args),
@@ -230,6 +232,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Generate(args) => generate::run(args)?,
         Command::Score(args) => score::run(args)?,
         Command::Explain(args) => return explain::run(args),
+        Command::Phases(args) => return phases::run(args),
         Command::Export(args) => export::run(args)?,
         Command::Import(args) => import::run(args)?,
         Command::Completions(args) => completions::run(args),

@@ -9,7 +9,7 @@
 //! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
 //! | `reading`, `scores` | a sequence with the attention and predictions of a model; the scores of heads |
 //! | `live` | the weights and the vocabulary of a model, which its page runs |
-//! | `circuit` | an explanation |
+//! | `circuit`, `phases` | an explanation; the phases of a run |
 //! | `study`, `comparison` | a study; runs compared with each other |
 
 mod circuit;
@@ -17,6 +17,7 @@ mod comparison;
 mod curves;
 mod live;
 mod page;
+mod phases;
 mod reading;
 mod run_data;
 mod sample_views;
@@ -35,6 +36,7 @@ pub use comparison::{comparison_page, comparison_pictures};
 pub use curves::{lengths_picture, scaling_picture};
 pub use live::{StoredMeans, live_model};
 pub use page::page;
+pub use phases::phases_picture;
 pub use reading::reading;
 pub use run_data::RunData;
 pub use scores::chance;

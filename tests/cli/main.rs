@@ -29,6 +29,7 @@ mod odd_paths;
 mod own_data;
 mod page;
 mod patches;
+mod phases;
 mod plain_decoder;
 mod questions;
 mod refused;
