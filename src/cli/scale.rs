@@ -76,6 +76,7 @@ fn non_negative(text: &str) -> Result<f64, &'static str> {
 
 /// Checks the arguments, and returns the config, its data and the device.
 fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Dataset, Device)> {
+    args.pictures.style_in(args.out.as_ref())?;
     let count = workers.count();
     if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
         return Err(Error::Input(
@@ -89,7 +90,6 @@ fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Dataset, Device)> 
         return Err(Error::Input(problem));
     }
     if workers.is_first() {
-        args.pictures.style_in(args.out.as_ref())?;
         args.out.iter().try_for_each(|out| check_output(out, "scale"))?;
     }
     let mut config = args.experiment.load_new(|_| Ok(()))?;

@@ -102,7 +102,7 @@ fn invalid_inspect_input_is_refused_in_one_line() {
     small_run(dir.path(), &["training.steps=3"], "run");
     fs::write(dir.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
-    let cases: [(&[&str], &[&str]); 19] = [
+    let cases: [(&[&str], &[&str]); 18] = [
         (
             &["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"],
             &["--head has no effect", "--out DIR"],
@@ -119,10 +119,6 @@ fn invalid_inspect_input_is_refused_in_one_line() {
         (&["explain", "run", "--width", "246"], &["--width has no effect with --format png"]),
         (&["explain", "run", "--json", "--no-title"], &["--no-title has no effect with --json"]),
         (&["compare", "run", "run", "--format", "svg"], &["--format has no effect", "--out DIR"]),
-        (
-            &["scale", "--bandwidth", "1", "--latency", "10", "--resolution", "1"],
-            &["--resolution has no effect", "--out DIR"],
-        ),
         (
             &["inspect", "run", "--tokens", "3 1", "--why", "0.0:1:0", "--color-scale", "sqrt"],
             &["--why", "--color-scale"],
