@@ -3,6 +3,8 @@
 use super::*;
 use crate::analysis::circuit::bench::Bench;
 use crate::analysis::circuit::question::Question;
+use crate::model::Architecture;
+use crate::position::PositionScheme;
 
 /// Returns the part of each head's weights that depends on positions alone, `[layer][head]`.
 fn positional(model: &Decoder<B>, samples: &[Sample]) -> [[Option<f64>; 2]; 2] {
