@@ -177,12 +177,16 @@ fn measure(data: &Data, (variant, settings): (&str, &[&str]), seed: u64) -> Resu
     let overrides = [&plain[..], &own].concat();
     let width = equal_width(&config(&plain)?, &overrides)?;
     let config = config(&[&overrides[..], &[format!("model.d_inner={width}")]].concat())?;
-    let Trained { outcome, at, .. } = trained(&config, &data.lengths)?;
+    // Holds the folder of the run until its scores are read.
+    let run = trained(&config, &data.lengths)?;
+    let Trained { outcome, at, .. } = &run;
     let loss = |index: usize| {
         let is_at = |at: &&AtLength| at.length == data.lengths[index] && at.protocol == Protocol::Windows;
         at.iter().find(is_at).map_or(f64::NAN, |at| at.gap.unwrap_or(at.loss))
     };
-    let heads = Analysis::read(&outcome.folder.analysis())?.map_or_else(Vec::new, |analysis| analysis.heads);
+    let analysis = outcome.folder.analysis();
+    let missing = || Error::file(&analysis, "a finished run has head scores");
+    let heads = Analysis::read(&analysis)?.ok_or_else(missing)?.heads;
     let highest =
         |score: Score| heads.iter().flatten().filter_map(|head| head[score]).fold(f64::NAN, f64::max);
     let row = Row {

@@ -86,7 +86,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     for (name, shape) in &shapes {
         let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
-        say(&format!("{name:<20}[{}]", shape.join(", ")));
+        say(&format!("{name:<19} [{}]", shape.join(", ")));
     }
     args.out.iter().for_each(|out| say(&out.display().to_string()));
     Ok(())

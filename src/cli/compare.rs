@@ -3,10 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use causal_attention_report::comparison::XAxisQuantity;
-use causal_attention_report::{PictureFormat, Style};
 
 use super::input::run_path;
-use super::pictures::{along, picture_format};
+use super::pictures::{PictureArgs, along};
 use crate::comparison::{ComparedRun, ComparedSetting, Comparison, MAX_NAME, Measure};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
@@ -30,9 +29,8 @@ pub struct Args {
     /// The x-axis of the losses in the picture; the page offers all three.
     #[arg(long, value_parser = along(), default_value = "steps", requires = "out")]
     along: XAxisQuantity,
-    /// The file format of the pictures.
-    #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
-    format: PictureFormat,
+    #[command(flatten)]
+    pictures: PictureArgs,
     /// Prints JSON: the keys, the settings with their means and tests, and all runs with their head scores.
     #[arg(long)]
     json: bool,
@@ -41,6 +39,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     args.out.iter().try_for_each(|out| check_output(out, "compare"))?;
+    let style = args.pictures.style_in(args.out.as_ref())?;
     let (comparison, damaged) = Comparison::read(&args.runs, args.by.as_deref())?;
     for error in damaged {
         warn(&format!("warning: skipped: {error}"));
@@ -50,9 +49,9 @@ pub fn run(args: Args) -> Result<()> {
         false => print(&comparison),
     }
     let Some(out) = args.out else { return Ok(()) };
-    let style = Style { format: args.format, ..Style::default() };
+    let pictures = args.pictures.titled(comparison_pictures(&comparison, args.along, style.logical_width()));
     let written = write_output(&out, "compare", |folder| {
-        save_all(&comparison_pictures(&comparison, args.along, style.logical_width()), folder, &style)?;
+        save_all(&pictures, folder, &style)?;
         write_atomically(&folder.join("report.html"), comparison_page(&comparison).as_bytes())
     })?;
     if !args.json {

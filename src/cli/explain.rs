@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use causal_attention_report::Style;
 
 use self::pattern::{Pattern, pattern, repeated};
 use self::watch::ExplanationWatch;
 use super::input::{self, InputArgs, OpenedRun, RunArgs};
+use super::pictures::PictureArgs;
 use super::question::{QuestionArgs, with_prediction};
 use super::scale::positive;
 use super::signals;
@@ -66,6 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", requires = "own", conflicts_with = "json")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    pictures: PictureArgs,
+    #[command(flatten)]
     run: RunArgs,
     /// Prints circuit.json and writes no files.
     #[arg(long)]
@@ -107,6 +109,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         lines.iter().flatten().for_each(|line| say(line));
         return Ok(ExitCode::SUCCESS);
     }
+    args.pictures.style()?;
+    if let (Some(option), true) = (args.pictures.given(), args.json) {
+        return Err(Error::Input(format!(
+            "{option} has no effect with --json, which draws nothing; omit one of them"
+        )));
+    }
     let out = args.out.clone().unwrap_or_else(|| folder.path().join("explain"));
     let has_text = args.text.is_some() || args.text_file.is_some() || args.tokens.is_some();
     let is_given = has_text || args.pattern.is_some() || args.question.has_prompts();
@@ -140,7 +148,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // An interrupted search does not replace a complete one, and neither does one that ended without a result.
     let has_nothing = found.cut.is_some() && found.gain.no_circuit.is_some();
     if signal.is_none() && !has_nothing {
-        let written = write(&found, (&folder, &vocabulary), is_given.then_some(out.as_path()))?;
+        let out = is_given.then_some(out.as_path());
+        let written = write(&found, &args.pictures, (&folder, &vocabulary), out)?;
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(code)
@@ -150,11 +159,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// Returns the paths of the written files.
 fn write(
     found: &Explanation,
+    args: &PictureArgs,
     (folder, vocabulary): (&RunFolder, &Vocabulary),
     out: Option<&Path>,
 ) -> Result<Vec<PathBuf>> {
-    let style = Style::default();
-    let pictures = circuit_pictures((&folder.name(), style.logical_width()), found, vocabulary);
+    let style = args.style()?;
+    let pictures = args.titled(circuit_pictures((&folder.name(), style.logical_width()), found, vocabulary));
     let draw = |folder: &Path| save_all(&pictures, folder, &style);
     match out {
         // The run's own circuit is found on its validation set, so it is not overwritten.

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::slice;
 
 use burn::tensor::backend::AutodiffBackend;
-use causal_attention_report::{PictureFormat, Style};
+use causal_attention_report::WeightColors;
 use serde::Serialize;
 
 use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::{InterventionArgs, named};
 use super::patch::{PatchArgs, PatchSource};
-use super::pictures::{ContentArgs, picture_format};
+use super::pictures::{PictureArgs, weight_colors};
 use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
     HeadScores, Sample, Score, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
@@ -41,11 +41,11 @@ pub struct Args {
     /// layer]
     #[arg(long)]
     head: Option<usize>,
-    /// The file format of the pictures. [default: png]
-    #[arg(long, value_parser = picture_format())]
-    format: Option<PictureFormat>,
     #[command(flatten)]
-    content: ContentArgs,
+    pictures: PictureArgs,
+    /// The colour scale of attention weights. [default: linear]
+    #[arg(long, value_parser = weight_colors())]
+    color_scale: Option<WeightColors>,
     /// Skips the ablation, which takes one forward pass per head.
     #[arg(long)]
     no_ablation: bool,
@@ -64,7 +64,7 @@ pub struct Args {
     /// Decomposes one attention score instead: a head and the positions of a query and a key, such as 1.3:7:4. Prints
     /// the contributions of the token embedding, the positions and each earlier component, on both sides.
     #[arg(long, value_name = "LAYER.HEAD:QUERY:KEY", value_parser = why::parse,
-        conflicts_with_all = ["out", "head", "format", "no_title", "scale", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
+        conflicts_with_all = ["out", "head", "format", "resolution", "width", "no_title", "color_scale", "no_ablation", "layers", "heads", "only", "patch_from", "steer"])]
     why: Option<why::Asked>,
 }
 
@@ -155,8 +155,7 @@ pub fn run(args: Args) -> Result<()> {
         print_all(&sample, &view, &scores);
     }
     let Some(out) = out else { return Ok(()) };
-    let format = args.format.unwrap_or(PictureFormat::Png);
-    let style = Style { format, ..Style::default() };
+    let style = args.pictures.style()?;
     let options = [args.interventions.options(), args.patch.options()].concat();
     let name = named(folder.name(), &options);
     let head = args.head.or(config.analysis.head);
@@ -164,7 +163,7 @@ pub fn run(args: Args) -> Result<()> {
     let chance = chance(slice::from_ref(&initial), &config.model);
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
     let mut page = page(name, (vec![reading], 0), (&scores, chance), head, config);
-    page.heads.colors = args.content.color_scale.unwrap_or_default();
+    page.heads.colors = args.color_scale.unwrap_or_default();
     page.model = Some(match options.is_empty() {
         false => {
             let options = options.join(" ");
@@ -173,7 +172,7 @@ pub fn run(args: Args) -> Result<()> {
         true => live_model(&folder.best_weights()?, &vocabulary, (&[initial], &StoredMeans::default()))?,
     });
     let written = write_output(&out, "inspect", |folder| {
-        save_all(&args.content.titled(page.pictures(style.logical_width())), folder, &style)?;
+        save_all(&args.pictures.titled(page.pictures(style.logical_width())), folder, &style)?;
         write_atomically(&folder.join("report.html"), page.html().as_bytes())
     })?;
     if !args.json {
@@ -185,17 +184,14 @@ pub fn run(args: Args) -> Result<()> {
 impl Args {
     /// Returns an error if an option of pictures is given but nothing is drawn.
     fn check_pictures(&self, is_drawn: bool) -> Result<()> {
-        let options = [
-            ("--head", self.head.is_some()),
-            ("--format", self.format.is_some()),
-            ("--no-title", self.content.no_title),
-            ("--color-scale", self.content.color_scale.is_some()),
-        ];
-        match options.iter().find(|(_, is_given)| *is_given && !is_drawn) {
-            Some((option, _)) => Err(Error::Input(format!(
+        self.pictures.style()?;
+        let head = self.head.map(|_| "--head");
+        let color_scale = self.color_scale.map(|_| "--color-scale");
+        match head.or(self.pictures.given()).or(color_scale) {
+            Some(option) if !is_drawn => Err(Error::Input(format!(
                 "{option} has no effect with --json alone, which draws nothing; omit it, or pass --out DIR"
             ))),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 }

@@ -266,7 +266,7 @@ fn shown(tokens: &[u32], vocabulary: &Vocabulary) -> String {
 
 /// Returns the id of an answer, or the problem if it is not one token.
 fn one_token(name: &str, text: &str, vocabulary: &Vocabulary) -> Result<u32, String> {
-    let ids = prompt::encode_part(vocabulary, text).map_err(|error| error.to_string())?;
+    let ids = prompt::encode_part(vocabulary, text).map_err(|error| format!("{name}: {error}"))?;
     if let [id] = ids[..] {
         return Ok(id);
     }

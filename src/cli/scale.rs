@@ -2,10 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use causal_attention_report::{PictureFormat, Style};
 use serde_json::json;
 
-use super::{backend::BackendArgs, input::ConfigArgs, paths_as_json, pictures::picture_format};
+use super::{backend::BackendArgs, input::ConfigArgs, paths_as_json, pictures::PictureArgs};
 use crate::backend::Device;
 use crate::config::Config;
 use crate::data::Dataset;
@@ -39,9 +38,8 @@ pub struct Args {
     /// Draws the efficiency to this folder; an existing folder is replaced only if scale created it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The file format of the picture.
-    #[arg(long, value_parser = picture_format(), default_value = "png", requires = "out")]
-    format: PictureFormat,
+    #[command(flatten)]
+    pictures: PictureArgs,
     #[command(flatten)]
     backend: BackendArgs,
     /// Prints JSON: the parts in seconds, the link and the predictions.
@@ -78,6 +76,7 @@ fn non_negative(text: &str) -> Result<f64, &'static str> {
 
 /// Checks the arguments, and returns the config, its data and the device.
 fn prepare(args: &Args, workers: &Workers) -> Result<(Config, Dataset, Device)> {
+    args.pictures.style_in(args.out.as_ref())?;
     let count = workers.count();
     if count == 1 && (args.bandwidth.is_none() || args.latency.is_none()) {
         return Err(Error::Input(
@@ -118,10 +117,11 @@ pub fn run(args: &Args, workers: &Workers) -> Result<ExitCode> {
     let (link, scaled) = (link(args, &parts), predicted(&parts));
     let link_words = in_words(link);
     let draw = |out: &PathBuf| {
-        let style = Style { format: args.format, ..Style::default() };
+        let style = args.pictures.style()?;
         let note = format!("{device}; {link_words}");
         let picture = scaling_picture(&config.name(), &scaled, &note, style.logical_width());
-        write_output(out, "scale", |folder| save_all(&[picture], folder, &style))
+        let pictures = args.pictures.titled(vec![picture]);
+        write_output(out, "scale", |folder| save_all(&pictures, folder, &style))
     };
     let pictures = args.out.as_ref().map(draw).transpose()?.unwrap_or_default();
     if args.json {

@@ -56,7 +56,8 @@ impl RunFolder {
     }
 
     fn remove_pictures(&self, names: &[&str]) -> Result<()> {
-        for (name, format) in names.iter().flat_map(|name| [(name, "png"), (name, "svg")]) {
+        for (name, format) in names.iter().flat_map(|name| ["png", "svg", "pdf"].map(|format| (name, format)))
+        {
             let path = self.plots().join(format!("{name}.{format}"));
             match fs::remove_file(&path) {
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

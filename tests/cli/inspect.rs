@@ -87,6 +87,13 @@ fn pictures_can_be_untitled_and_pdfs() {
         // A picture of 900 pixels scaled to this width would be lower, with text of 3 points.
         assert!(height.parse::<f64>().unwrap() > 200.0, "{file} is laid out for its width: {height}");
     }
+    let paper = ["--format", "pdf", "--width", "246", "--no-title", "--out"];
+    stdout_of(dir.path(), &[&["explain", "run", "--pattern", "repeat:4"], &paper[..], &["why"]].concat());
+    small_run(dir.path(), &["training.steps=3", "run.seed=2"], "other");
+    stdout_of(dir.path(), &[&["compare", "run", "other"], &paper[..], &["side"]].concat());
+    for file in ["why/logit_lens.pdf", "side/losses.pdf"] {
+        assert!(text(&read(file)).contains("/MediaBox [0 0 246 "), "{file}");
+    }
 }
 
 #[test]
@@ -95,7 +102,7 @@ fn invalid_inspect_input_is_refused_in_one_line() {
     small_run(dir.path(), &["training.steps=3"], "run");
     fs::write(dir.path().join("file"), "").unwrap();
     let long = "1 ".repeat(40);
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 18] = [
         (
             &["inspect", "run", "--tokens", "3 1", "--json", "--head", "1"],
             &["--head has no effect", "--out DIR"],
@@ -109,6 +116,13 @@ fn invalid_inspect_input_is_refused_in_one_line() {
             &["--resolution has no effect with --format svg"],
         ),
         (&["plot", "run", "--width", "246"], &["--width has no effect with --format png"]),
+        (&["explain", "run", "--width", "246"], &["--width has no effect with --format png"]),
+        (&["explain", "run", "--json", "--no-title"], &["--no-title has no effect with --json"]),
+        (&["compare", "run", "run", "--format", "svg"], &["--format has no effect", "--out DIR"]),
+        (
+            &["inspect", "run", "--tokens", "3 1", "--why", "0.0:1:0", "--color-scale", "sqrt"],
+            &["--why", "--color-scale"],
+        ),
         (
             &["inspect", "run", "--tokens", "3 1", "--json", "--no-title"],
             &["--no-title has no effect", "--out DIR"],

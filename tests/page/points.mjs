@@ -80,6 +80,8 @@ export async function followWriting() {
 /** Undoes by the browser and by word. */
 export async function undoChanges() {
   const before = await chipIds();
+  // The page writes its address after 300 ms, and changes until then are one entry of the history.
+  await value(`new Promise((done) => setTimeout(done, 400))`);
   await press("#switch-off");
   await until(`location.hash.includes("ablated=")`, "the change is in the address");
   await value("history.back()");

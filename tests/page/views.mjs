@@ -168,6 +168,7 @@ async function saveHead() {
   const own = await csv();
   check(scores.length > 0 && scores.every((score) => own.some(([kind, , , quantity]) => kind === "decoder" && quantity === score)), "scores of decoder self-attention");
   await press(radio("kind", "cross"));
+  check(await value(`document.getElementById("score-table").hidden && document.getElementById("sort").parentElement.hidden`), "scores of decoder self-attention are hidden");
   await press(radio("head", 1));
   same(await text("chosen"), "cross-attention, layer " + (await dataset("reading")).layer + ", head 1", "the title of the panel");
   const rows = await csv();
@@ -191,4 +192,41 @@ async function readLast() {
   check(!(await text("circuit")).includes("Losses of the circuit"), "and gives no note on its losses");
 }
 
-await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, readLast]);
+/** Undoes typing by the keyboard and by the button. */
+async function undoTyping() {
+  await page.open(decoder);
+  const typed = () => value(`document.getElementById("input-text").value`);
+  for (const line of ["1 2", "1 2 3", "1 2 3 4"]) {
+    await type(line);
+    await until(`document.getElementById("try").ariaBusy === "false"`, "an answer");
+  }
+  await value(`document.getElementById("input-text").dispatchEvent(new KeyboardEvent("keydown", { key: "z", ctrlKey: true, bubbles: true, cancelable: true }))`);
+  same(await typed(), "1 2 3", "Ctrl-Z undoes the last word");
+  await press("#undo");
+  same(await typed(), "1 2", "and the button the word before");
+}
+
+/** Reads the definition of a term below the box with the definition of another one. */
+async function readCoveredTerm() {
+  await page.open(decoder);
+  const found = await value(`(() => {
+    const terms = Array.from(document.querySelectorAll("#summary [data-term]"));
+    const box = document.getElementById("definition");
+    for (const term of terms) {
+      term.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+      for (const other of terms) {
+        const { left, top, width, height } = other.getBoundingClientRect();
+        const [clientX, clientY] = [left + width / 2, top + height / 2];
+        if (other === term || document.elementFromPoint(clientX, clientY) !== box) continue;
+        const before = box.textContent;
+        box.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX, clientY }));
+        return { before, after: box.textContent, describes: other.getAttribute("aria-describedby") };
+      }
+    }
+    return null;
+  })()`);
+  check(found !== null, "a definition covers another term");
+  check(found?.before !== found?.after && found?.describes === "definition", `the covered term shows its definition: ${JSON.stringify(found)}`);
+}
+
+await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, readLast]);

@@ -328,6 +328,8 @@ FORMS = [
     (RANDOM.format("ablating", "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
     (RANDOM.format("ablating the path to the output of", "components?", "(?:.*)"),
      lambda it, found: it.random("direct", 2)(found)),
+    (rf"With random weights, the largest mean contribution of (?P<count>{NUMBER}) components? to the logits is "
+     rf"(?P<largest>{NUMBER})\.", lambda it, found: it.random("attribution", 2)(found)),
     (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
     (RANDOM.format("restoring", f"components? in {NUMBER} pairs?", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),

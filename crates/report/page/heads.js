@@ -1,8 +1,11 @@
 // All heads: their maps as thumbnails and a table of their scores, both sortable by any score.
 
+/** Returns the score that sorts the heads; scores exist only for the decoder's self-attention. */
+const sortingScore = () => (state.kind === "decoder" ? findScore(state.sort) : undefined);
+
 /** Returns all heads sorted by the chosen score, highest or lowest first; heads without a score come last. */
 function sortedHeads() {
-  if (!findScore(state.sort)) return allHeads;
+  if (!sortingScore()) return allHeads;
   const value = ({ layer, head }) => data.heads[layer][head][state.sort];
   const order = (a, b) => {
     if (value(a) === null || value(b) === null) return Number(value(a) === null) - Number(value(b) === null);
@@ -32,7 +35,7 @@ function drawThumbnails() {
 }
 
 function orderThumbnails() {
-  const score = findScore(state.sort);
+  const score = sortingScore();
   const ordered = sortedHeads().map(({ layer, head }) => {
     const button = thumbnails.get(`${layer} ${head}`);
     const value = score ? data.heads[layer][head][score.key] : null;
@@ -59,7 +62,7 @@ function sortBy(key) {
 }
 
 function drawScoreTable() {
-  at("score-table").hidden = data.scores.length === 0;
+  at("score-table").hidden = data.scores.length === 0 || state.kind !== "decoder";
   at("measured").replaceChildren(`Measured on ${data.measured_on}. Click a heading to sort, here and above; click again to reverse. Below them is the `, element("button", { type: "button", class: "term", "data-term": "chance" }, "chance level"), ".");
   // The pressed button is recreated and gets the focus back.
   const focused = /** @type {?HTMLElement} */ (document.activeElement?.closest("#scores button"))?.dataset;

@@ -97,7 +97,7 @@ const views = [
   [["sample"], drawPredictions],
   [["sample", "position", "peeked"], readPrediction],
   [["layer", "head", "kind", "sample"], drawChosen],
-  [["sort", "ascending", "layer", "head"], drawScoreTable],
+  [["sort", "ascending", "layer", "head", "kind"], drawScoreTable],
   [["theme", "kind", "layer", "head", "scale"], drawFilm],
   [["sample"], markFilm],
   [["sample"], () => live && drawInputLoss()],
@@ -196,6 +196,7 @@ function markControls() {
   for (const input of at("kinds").querySelectorAll("input")) input.checked = input.value === state.kind;
   for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('[name="view"]'))) input.checked = input.value === state.view;
   at("sort").value = state.sort;
+  at("sort").parentElement.hidden = state.kind !== "decoder";
   at("score").value = state.score;
   choices("layers", "layer", data.layers.length, state.layer);
   choices("heads", "head", data.layers[state.layer], state.head);

@@ -10,7 +10,7 @@
  */
 
 /** The parts of a panel that are not content; the style sheet hides most of them while a panel is saved. */
-const NOT_SAVED = ".controls, .switch, .save, .explain, .note, fieldset, textarea, #weight-open, #weight-close, #intervene, #generate, .spoken";
+const NOT_SAVED = ".controls, .switch, .save, .explain, .note, fieldset, textarea, #weight-open, #weight-close, #intervene, #generate, .spoken, :is(#component-table, #path-table) :is(th, td):last-child";
 
 /** The number of pixels of a PNG per CSS pixel, and the maximum width and height of a PNG. */
 const PNG_SCALE = 2;

@@ -6,6 +6,8 @@ use super::bench::Bench;
 use super::explanation::AttendedToken;
 use super::pass::Site;
 use super::question::Quantity;
+use crate::analysis::Sample;
+use crate::analysis::head::uniform_weights;
 use crate::analysis::view::floats;
 
 /// The minimum weight of a token that is named, unless its weight is the largest, and the maximum number of these tokens.
@@ -15,7 +17,7 @@ const MAX_TOKENS: usize = 3;
 impl<B: Backend> Bench<'_, B> {
     /// Returns the tokens that a self-attention head attends to at the last position of a single prompt, by descending
     /// weight. Empty for other components and questions.
-    pub fn attended(&self, site: Site) -> Vec<AttendedToken> {
+    pub fn attended(&self, site: Site, samples: &[Sample]) -> Vec<AttendedToken> {
         let ([rows, time], Site::Head(layer, head)) = (self.batch.targets.dims(), site) else {
             return Vec::new();
         };
@@ -27,8 +29,12 @@ impl<B: Backend> Bench<'_, B> {
         weights.sort_by(|a, b| b.1.total_cmp(&a.1));
         let largest =
             weights.iter().enumerate().filter(|(rank, (_, weight))| *rank == 0 || *weight >= MIN_WEIGHT);
-        let tokens =
-            largest.map(|(_, &(position, weight))| AttendedToken { position, weight: weight.into() });
-        tokens.take(MAX_TOKENS).collect()
+        let uniform = uniform_weights(&samples[0], self.model.config.window_of(layer));
+        let token = |&(position, weight): &(usize, f32)| AttendedToken {
+            position,
+            weight: weight.into(),
+            chance: uniform[(time - 1) * time + position].into(),
+        };
+        largest.take(MAX_TOKENS).map(|(_, it)| token(it)).collect()
     }
 }

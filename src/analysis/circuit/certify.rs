@@ -2,32 +2,33 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Bench, mean};
+use super::bench::{Bench, components, mean};
 use super::pass::Site;
 use super::search::{MAX_SINGLE_ABLATIONS, Pruned};
 use super::watch::ExplanationStage;
 use crate::error::{Error, Result, ensure};
+use crate::model::Decoder;
+
+/// Checks that all smaller circuits of a model can be evaluated.
+///
+/// # Errors
+/// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
+pub(super) fn check_certifiable<B: Backend>(model: &Decoder<B>) -> Result<()> {
+    let count = components(model).count();
+    ensure(count <= MAX_SINGLE_ABLATIONS, Error::Input, || {
+        format!(
+            "the model has {count} components, and all smaller circuits can be evaluated only for up to \
+             {MAX_SINGLE_ABLATIONS}; search without this proof"
+        )
+    })
+}
 
 impl<B: Backend> Bench<'_, B> {
-    /// Checks that all smaller circuits can be evaluated.
-    ///
-    /// # Errors
-    /// If the model has more than [`MAX_SINGLE_ABLATIONS`] components.
-    pub fn check_certifiable(&self) -> Result<()> {
-        let count = self.replacements.len();
-        ensure(count <= MAX_SINGLE_ABLATIONS, Error::Input, || {
-            format!(
-                "the model has {count} components, and all smaller circuits can be evaluated only for up to \
-                 {MAX_SINGLE_ABLATIONS}; search without this proof"
-            )
-        })
-    }
-
     /// Returns the smallest circuit: evaluates all sets of components that are smaller than the `found` circuit, in the order
     /// of their size, until one of a size stays within the tolerance. Of several, the closest to the full model counts.
     ///
     /// # Errors
-    /// Same as [`run`](super::run). The model passes [`check_certifiable`](Self::check_certifiable).
+    /// Same as [`run`](super::run). The model passes [`check_certifiable`].
     pub fn certify(&self, found: Pruned, full: f64, tolerance: f64) -> Result<Pruned> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         let members = |set: u32| {

@@ -27,6 +27,12 @@ pub struct RandomEffects {
     /// `None` without pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patching: Option<RandomEffect>,
+    /// The mean contributions of all components to the logits of the targets, or to the difference between two answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<RandomEffect>,
+    /// The mean loss of the logit lens at each depth; empty if the search ended before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lens: Vec<f64>,
     /// The largest attention weight of any head, for each kind that a repetition reveals and for each kind of the circuit's
     /// heads that depends on attention weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

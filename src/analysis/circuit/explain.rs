@@ -3,6 +3,7 @@
 use burn::tensor::backend::Backend;
 
 use super::bench::{Ablated, Bench};
+use super::certify::check_certifiable;
 use super::explanation::{
     Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, NeuronAnalysis, TestedConnections,
     Views,
@@ -67,6 +68,9 @@ pub fn explain<B: Backend>(
 ) -> Result<Explanation> {
     let ExplanationContext { unigram, question, .. } = &context;
     let model = explainable(model)?;
+    if context.certifies {
+        check_certifiable(model)?;
+    }
     let mut bench = Bench::new(model, samples, question, device)?;
     if bench.batch.tokens == 0 {
         return Err(Error::Input("no target to explain; pass at least two tokens".into()));
@@ -153,9 +157,6 @@ fn search<B: Backend>(
     repeated: Option<&Repeated>,
     certifies: bool,
 ) -> Result<Found> {
-    if certifies {
-        bench.check_certifiable()?;
-    }
     let (full, tolerance) = (gain.model, TOLERANCE * gain.size());
     let preferred: Vec<Site> = repeated.map(Repeated::induction_heads).unwrap_or_default();
     let mut found = bench.search(full, tolerance, &preferred)?;
@@ -320,7 +321,7 @@ impl Circuit {
                 interval,
                 without,
                 without_kind,
-                attends: bench.attended(alone.site),
+                attends: bench.attended(alone.site, samples),
             })
         };
         // The most important component comes first.

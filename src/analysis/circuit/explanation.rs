@@ -22,6 +22,9 @@ pub struct AttendedToken {
     pub position: usize,
     /// The attention weight.
     pub weight: f64,
+    /// The weight under uniform attention.
+    #[serde(default)]
+    pub chance: f64,
 }
 
 /// A component of a circuit: a head or a feed-forward layer.

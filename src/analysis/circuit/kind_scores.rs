@@ -164,6 +164,7 @@ impl<B: Backend> Bench<'_, B> {
             return None;
         }
         let window = self.model.config.window_of(pattern.layer(0));
+        let reads_source = matches!(pattern, Site::CrossPattern(..));
         let pattern = self.full.at(pattern);
         let ([_, time, keys], common) = (pattern.dims(), self.mean(pattern.clone()));
         let variation = floats((pattern - common.clone()).abs().sum_dim(2) / 2.0);
@@ -171,8 +172,10 @@ impl<B: Backend> Bench<'_, B> {
         let (mut found, mut variations) = (QueryScores::default(), Vec::new());
         for (sample, row) in samples.iter().zip(variation.chunks(time)) {
             let uniform = match &sample.source {
-                Some(source) => vec![1.0 / source.len().max(1) as f32; time * source.len()],
-                None => uniform_weights(sample, window),
+                Some(source) if reads_source => {
+                    vec![1.0 / source.len().max(1) as f32; sample.inputs.len() * source.len()]
+                }
+                _ => uniform_weights(sample, window),
             };
             let (length, width) = (sample.inputs.len(), uniform.len() / sample.inputs.len());
             variations.extend(row[..length].iter().copied().map(f64::from));

@@ -348,7 +348,7 @@ pub fn explainable<B: Backend>(model: &Model<B>) -> Result<&Decoder<B>> {
         }
         Model::Decoder(model) => return Ok(model),
     };
-    Err(Error::Input(format!("{problem}, or use `inspect` to see all heads")))
+    Err(Error::Input(problem.to_string()))
 }
 
 /// Runs an [`explainable`] decoder on `inputs`. Its cross-attention, if any, reads `memories`, one per block, from

@@ -144,7 +144,8 @@ impl Question {
     ///
     /// # Errors
     /// Returns an error if the prompts differ in what they have, if a corrupted prompt differs in length, if mean ablation
-    /// changes nothing because all tokens are equal, or if the model cannot read a prompt.
+    /// changes nothing because all tokens are equal, if an answer is compared with itself, or if the model cannot read a
+    /// prompt.
     pub fn of_prompts<B: Backend>(
         model: &Decoder<B>,
         prompts: &[QuestionPrompt],
@@ -175,6 +176,11 @@ impl Question {
                 Some(answer) => answer,
                 None => prediction(model, prompt, device)?,
             };
+            if prompt.against == Some(answer) {
+                let problem = "the model predicts the token that its prediction is compared with; pass another one, or name \
+                               the answer as well";
+                return Err(Error::Input(problem.into()));
+            }
             let mut roles = vec![Role::Padding; prompt.tokens.len()];
             if let Some(last) = roles.last_mut() {
                 *last = Role::Unknown;

@@ -7,6 +7,7 @@ use super::chance::{RandomEffect, RandomEffects};
 use super::explain::scores;
 use super::explanation::Explanation;
 use super::kind::HeadKind;
+use super::lens::{Lens, attribute};
 use super::pass::explainable;
 use super::question::Question;
 use super::repeat::largest_weights;
@@ -73,6 +74,9 @@ impl Explanation {
             direct: Some(bench.largest_direct_change(full)),
             neurons: None,
             patching: None,
+            attribution: Some(largest_contribution(&bench)),
+            lens: Lens::until(bench.model, &bench.full, &bench.batch, &|| watch.ends(STAGE))
+                .map_or_else(Vec::new, |lens| lens.loss),
             kinds: self.largest_weights(&bench, &samples),
         };
         watch.report(STAGE, 1, PARTS);
@@ -136,10 +140,28 @@ impl Explanation {
     }
 }
 
+/// Returns the largest mean contribution of a component to the logits, up or down.
+fn largest_contribution<B: Backend>(bench: &Bench<B>) -> RandomEffect {
+    let Bench { model, full, batch, .. } = bench;
+    let parts = attribute(model, full, batch, (bench.answers(), bench.against.as_ref()));
+    let largest = parts.iter().map(|part| part.mean.abs()).fold(0.0, f64::max);
+    RandomEffect { largest, tested: parts.len() }
+}
+
 /// Formats the effects as sentences. The sizes are the number of components of the model, and of pairs of sequences.
 fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -> Vec<String> {
-    let RandomEffects { largest, components, targets, connections, direct, neurons, patching, kinds } =
-        effects;
+    let RandomEffects {
+        largest,
+        components,
+        targets,
+        connections,
+        direct,
+        neurons,
+        patching,
+        attribution,
+        kinds,
+        ..
+    } = effects;
     let chosen = match *components < all {
         true => format!(" with the largest estimates, of {},", thousands(all as f64)),
         false => String::new(),
@@ -150,27 +172,28 @@ fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -
         fixed(*largest, 2),
         counted(*targets, "target"),
     )];
-    let of = |what: &str, RandomEffect { largest, tested }: RandomEffect, digits| {
+    let of = |of_what: &str, what: &str, RandomEffect { largest, tested }: RandomEffect, digits| {
         format!(
-            "With random weights, ablating any one of {} changes the {quantity} by at most {}.",
+            "With random weights, ablating {of_what}any one of {} changes the {quantity} by at most {}.",
             counted(tested, what),
             fixed(largest, digits)
         )
     };
-    sentences.extend(connections.map(|it| of("connection", it, 2)));
-    sentences.extend(direct.map(|RandomEffect { largest, tested }| {
-        format!(
-            "With random weights, ablating the path to the output of any one of {} changes the {quantity} by at most {}.",
-            counted(tested, "component"),
-            fixed(largest, 2)
-        )
-    }));
-    sentences.extend(neurons.map(|it| of("neuron", it, 4)));
+    sentences.extend(connections.map(|it| of("", "connection", it, 2)));
+    sentences.extend(direct.map(|it| of("the path to the output of ", "component", it, 2)));
+    sentences.extend(neurons.map(|it| of("", "neuron", it, 4)));
     sentences.extend(patching.map(|RandomEffect { largest, tested }| {
         format!(
             "With random weights, restoring any one of {} in {} changes the logit difference by at most {}.",
             counted(tested, "component"),
             counted(pairs, "pair"),
+            fixed(largest, 2)
+        )
+    }));
+    sentences.extend(attribution.map(|RandomEffect { largest, tested }| {
+        format!(
+            "With random weights, the largest mean contribution of {} to the logits is {}.",
+            counted(tested, "component"),
             fixed(largest, 2)
         )
     }));

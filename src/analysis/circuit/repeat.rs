@@ -57,6 +57,9 @@ pub struct HeadOfKind {
     pub head: usize,
     /// The attention weight on the targets of the kind, averaged over queries.
     pub weight: f64,
+    /// The weight of a head that attends to all visible keys equally.
+    #[serde(default)]
+    pub chance: f64,
     /// The number of queries.
     #[serde(default)]
     pub queries: usize,
@@ -146,16 +149,17 @@ impl Repeated {
                 let window = bench.model.config.window_of(layer).unwrap_or(usize::MAX);
                 mean(&(first_query..time).map(|query| 1.0 / window.min(query + 1) as f64).collect::<Vec<_>>())
             };
-            let min_weight = |layer: usize| MIN_WEIGHT.max(MIN_UNIFORM_WEIGHTS * uniform(layer));
             let queries = (time - first_query) * sequences.len();
             let of_layer = |(layer, of_heads): (usize, &Vec<HeadScores>)| {
-                let weights = of_heads.iter().enumerate();
-                let weights = weights.map(|(head, scores)| (head, scores[score].unwrap_or_default()));
-                let head = |(head, weight)| HeadOfKind { kind, layer, head, weight, queries, interval: None };
-                weights.map(head).collect::<Vec<_>>()
+                let chance = uniform(layer);
+                let head = |(head, scores): (usize, &HeadScores)| {
+                    let weight = scores[score].unwrap_or_default();
+                    HeadOfKind { kind, layer, head, weight, chance, queries, interval: None }
+                };
+                of_heads.iter().enumerate().map(head).collect::<Vec<_>>()
             };
             let mut found: Vec<HeadOfKind> = scores.iter().enumerate().flat_map(of_layer).collect();
-            found.retain(|head| head.weight >= min_weight(head.layer));
+            found.retain(|head| head.weight >= MIN_WEIGHT.max(MIN_UNIFORM_WEIGHTS * head.chance));
             found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
             let groups: Vec<usize> = (0..queries).map(|query| query / (time - first_query)).collect();
             for it in &mut found {

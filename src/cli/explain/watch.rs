@@ -26,7 +26,7 @@ pub struct ExplanationWatch {
 /// The progress that is shown.
 enum Shown {
     Loading(#[expect(dead_code, reason = "shown until it is dropped")] Waiting),
-    Stage(ExplanationStage, PieceProgress),
+    Stage(ExplanationStage, usize, PieceProgress),
     Nothing,
 }
 
@@ -60,12 +60,13 @@ impl Watch for ExplanationWatch {
         // Until now a signal ended the program immediately, because nothing was known.
         self.signal.defer();
         let mut shown = self.shown.borrow_mut();
-        if !matches!(*shown, Shown::Stage(current, _) if current == stage) {
+        // The number of neurons grows with each round of ablations.
+        if !matches!(*shown, Shown::Stage(current, all, _) if (current, all) == (stage, total)) {
             // Clears the line of the previous stage first.
             *shown = Shown::Nothing;
-            *shown = Shown::Stage(stage, PieceProgress::of(self.kind, total, unit(stage)));
+            *shown = Shown::Stage(stage, total, PieceProgress::of(self.kind, total, unit(stage)));
         }
-        if let Shown::Stage(_, progress) = &*shown {
+        if let Shown::Stage(_, _, progress) = &*shown {
             progress.done(done);
         }
     }

@@ -34,8 +34,12 @@ pub fn parse(text: &str) -> Result<Asked, String> {
         let [Some(layer), Some(head), Some(query), Some(key)] = all else { return None };
         parts.next().is_none().then_some(Asked { head: [layer, head], pair: [query, key] })
     };
-    numbers().ok_or_else(|| {
-        "write a head and the positions of a query and a key, all from 0, such as 1.3:7:4".to_string()
+    numbers().ok_or_else(|| match ["cross.", "encoder."].iter().any(|other| text.starts_with(other)) {
+        true => "scores are decomposed only for decoder self-attention, whose heads are written like 1.3"
+            .to_string(),
+        false => {
+            "write a head and the positions of a query and a key, all from 0, such as 1.3:7:4".to_string()
+        }
     })
 }
 

@@ -310,15 +310,14 @@ fn memory_does_not_grow_with_the_steps() {
             let ahead = ["log_every", "validate_every", "checkpoint_every"];
             let ahead = ahead.map(|key| format!("training.{key}=1000"));
             let ahead = ahead.iter().map(String::as_str);
-            let sets = [steps.as_str(), "model.layers=1"].into_iter().chain(ahead);
-            let sets = Vec::from_iter(STEPS.iter().copied().chain(sets));
+            let sets = Vec::from_iter(STEPS.iter().copied().chain([steps.as_str()]).chain(ahead));
             set_keys(&mut command, &sets);
             peak_memory_of_steps(command, &dir.path().join(name))
         };
         // Other processes can delay the device, which then has more steps in its queue for a moment; memory that grows
         // with the steps grows in every run.
-        let (few, limit) = (peak(40, 0), 1.1);
-        let is_steady = (0..3).any(|attempt| peak(200, attempt) < limit * few);
-        assert!(is_steady, "{backend}: {few} bytes in 40 steps, and in 200 more than {limit} times as many");
+        let (few, limit) = (peak(60, 0), 1.1);
+        let is_steady = (0..3).any(|attempt| peak(300, attempt) < limit * few);
+        assert!(is_steady, "{backend}: {few} bytes in 60 steps, and in 300 more than {limit} times as many");
     }
 }

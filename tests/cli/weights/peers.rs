@@ -7,11 +7,6 @@ use safetensors::tensor::Dtype;
 
 use crate::text;
 
-/// Runs a peer script on an export and the expected values; skipped if the peer is not installed.
-pub(super) fn compare_with_peer(script: &str, export: &Path, expected: &Path) {
-    peer(script, &[export.to_str().unwrap(), expected.to_str().unwrap()]);
-}
-
 /// Runs a peer script; returns false if the peer is not installed.
 pub(crate) fn peer(script: &str, arguments: &[&str]) -> bool {
     let python = std::env::var("PEER_PYTHON").unwrap_or_else(|_| "python3".to_string());

@@ -90,9 +90,14 @@ function startTerms() {
     box.style.top = `${bottom + 4 + scrollY}px`;
   };
   const termOf = (event) => event.target.closest?.("[data-term]");
+  // The box of a term may lie on another term.
+  box.addEventListener("pointermove", ({ clientX, clientY }) => {
+    const below = document.elementsFromPoint(clientX, clientY).find((it) => it.matches("[data-term]"));
+    if (below && below !== shownTerm) show(below);
+  });
   document.addEventListener("pointerover", (event) => {
     if (termOf(event)) show(termOf(event));
-    else if (shownTerm && document.activeElement !== shownTerm) hide();
+    else if (shownTerm && document.activeElement !== shownTerm && !box.contains(event.target)) hide();
   });
   document.addEventListener("focusin", (event) => (termOf(event) ? show(termOf(event)) : hide()));
   document.addEventListener("focusout", hide);

@@ -115,15 +115,25 @@ function componentMarks({ parts, neurons }, { y, width, perLine, top, longest, t
   }
   neurons.forEach((neuron, index) => {
     const isBelow = width < 560;
-    const at = { x: isBelow ? FLOW.left : FLOW.left + boxWidth + 14, y: boxY + (isBelow ? 14 : 13 - FLOW.box) + 17 * index };
-    marks.push(svgElement("text", { ...at, class: "neuron" }, neuronInWords(neuron, text, isBelow ? 26 : 60)));
+    const x = isBelow ? FLOW.left : FLOW.left + boxWidth + 14;
+    const y = boxY + (isBelow ? 14 : 13 - FLOW.box) + 17 * index;
+    marks.push(svgElement("text", { x, y, class: "neuron" }, neuronInWords(neuron, text, (width - x) / CHARACTER)));
   });
 }
 
-/** Describes a neuron: its activation here, its share, and the tokens of the input that drive it most. */
+/** The width of a character in the description of a neuron, in pixels. */
+const CHARACTER = 6.8;
+
+/**
+ * Describes a neuron: its activation here, its share, and the tokens of the input that drive it most, as many as fit into
+ * `room` characters.
+ */
 function neuronInWords({ neuron, activation, logit, drivers }, text, room) {
-  const tokens = drivers.map(({ id, position }) => `${short(text(id), 8)} at ${position}`).join(", ");
-  return `neuron ${neuron}: ${fixed(activation, 1)}${logit === null || room < 40 ? "" : `, share ${signedText(logit, 2)}`}; ${room < 40 ? "" : "most active on "}${tokens}`;
+  const tokens = drivers.map(({ id, position }) => `${short(text(id), 8)} at ${position}`);
+  const active = `neuron ${neuron}: ${fixed(activation, 1)}`;
+  const share = logit === null ? "" : `, share ${signedText(logit, 2)}`;
+  const forms = [`${active}${share}; most active on ${tokens.join(", ")}`, ...tokens.map((_, dropped) => `${active}; ${tokens.slice(0, tokens.length - dropped).join(", ")}`)];
+  return forms.find(({ length }) => length <= room) ?? active;
 }
 
 /** The name of a component in its box. */

@@ -125,7 +125,7 @@ function drawChips({ typing }) {
     index += 1;
     const token = live.tokenizer.token(piece.id);
     const classes = [index < input.first ? "forgotten" : "", input.before && input.before[index] !== piece.id ? "replaced" : ""];
-    return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${index}`, "data-index": index, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, position ${index - input.first}` });
+    return tokenElement(token, { class: classes.join(" "), role: "option", id: `chip-${index}`, "data-index": index, "data-token": token, "data-id": piece.id, title: `id ${piece.id}, ${index < input.first ? "dropped" : `position ${index - input.first}`}` });
   });
   if (shown.length < all.length) chips.push(element("span", { class: "muted" }, `… and ${integer(all.length - shown.length)} more`));
   at("chips").replaceChildren(...chips);
@@ -257,6 +257,12 @@ function startTry() {
     at(id).addEventListener("input", (event) => {
       hasLostReturns &&= event.inputType === "insertFromPaste";
       readFields({ isPasted: ["insertFromPaste", "insertFromDrop"].includes(event.inputType) });
+    });
+    // The browser's own undo would be one more edit, which the button then undoes.
+    at(id).addEventListener("keydown", (event) => {
+      if (!(event.ctrlKey || event.metaKey) || event.shiftKey || event.key.toLowerCase() !== "z") return;
+      event.preventDefault();
+      undo();
     });
   }
   makeSelectable(at("chips"), () => state.position + input.first, chooseToken);

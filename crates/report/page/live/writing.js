@@ -27,6 +27,7 @@ function showWritten(answer) {
   for (const view of inputViews) view({ typing: false });
   state.position = lastShown;
   showAnswer({ input, tokens, source: input.source, answer, reference: null });
+  showNote(inputRemark().text);
 }
 
 /** Waits until the frame is drawn, and at least for the chosen time per token. */

@@ -3,6 +3,8 @@
 use super::*;
 use crate::analysis::circuit::bench::Bench;
 use crate::analysis::circuit::question::Question;
+use crate::model::Architecture;
+use crate::position::PositionScheme;
 
 /// Returns the part of each head's weights that depends on positions alone, `[layer][head]`.
 fn positional(model: &Decoder<B>, samples: &[Sample]) -> [[Option<f64>; 2]; 2] {
@@ -63,4 +65,37 @@ fn kinds_are_compared_with_chance() {
     let mut expected = vec![HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Positional];
     expected.retain(|kind| !scored.contains(kind));
     assert!(expected.is_empty(), "{expected:?} lack evidence");
+}
+
+#[test]
+fn answers_of_any_length_are_compared_with_the_keys_that_they_see() {
+    let config = ModelConfig {
+        architecture: Architecture::EncoderDecoder,
+        d_model: 16,
+        heads: 2,
+        layers: 1,
+        position: PositionScheme::None,
+        ..ModelConfig::default()
+    };
+    let sizes = Sizes { vocab: 9, context: 9, source_context: Some(9) };
+    let Model::Decoder(model) = config.init::<B>(sizes, &Default::default()).unwrap() else {
+        panic!("a decoder")
+    };
+    let sample = |number: usize| {
+        let length = 1 + number % 8;
+        let source: Vec<u32> = (0..length).map(|at| ((number * 5 + at * 3) % 8 + 1) as u32).collect();
+        Sample {
+            inputs: [&[0], &source[..]].concat(),
+            targets: [&source[..], &[0]].concat(),
+            roles: vec![Role::Unknown; length + 1],
+            source: Some(source),
+            documents: None,
+        }
+    };
+    let samples: Vec<Sample> = (0..16).map(sample).collect();
+    let bench = Bench::new(&model, &samples, &Question::default(), &Default::default()).unwrap();
+    for head in [0, 1] {
+        let score = bench.positional_score([0, head], &samples).unwrap();
+        assert!(score < 0.2, "weights without training are nearly uniform over the visible keys: {score}");
+    }
 }
