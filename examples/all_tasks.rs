@@ -135,7 +135,7 @@ fn circuit(task: &str, config: &Config, run: &RunFolder) -> String {
     };
     let entries: Vec<String> =
         found.components.iter().map(component).chain(found.edges.iter().map(connection)).collect();
-    let (share, components) = (found.gain.faithfulness * 100.0, found.components.len());
+    let (share, components) = (found.gain.shares.faithfulness * 100.0, found.components.len());
     format!(
         "| `{task}` | {} | {share:.0} % | {components} of {} |",
         entries.join(", "),

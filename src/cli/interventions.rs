@@ -22,8 +22,9 @@ use crate::weights::native::Description;
 /// cross.1.3, and feed-forward layers such as 1.mlp.
 #[derive(Debug, clap::Args)]
 pub struct InterventionArgs {
-    /// Ablates components, e.g. "1.3,2.*,0.mlp" (layer.head, * for any): their outputs become their means over the run's
-    /// stored validation sequences, over the texts of --mean-from, or zero with --zero.
+    /// Ablates components, e.g. "1.3,2.*,0.mlp" (layer.head; 2.* is all heads of layer 2 and its feed-forward layer): their
+    /// outputs become their means over the run's stored validation sequences, over the texts of --mean-from, or zero with
+    /// --zero.
     #[arg(long, value_name = "COMPONENTS", value_delimiter = ',')]
     ablate: Vec<String>,
     /// Replaces the outputs of ablated components by zero instead of their means.

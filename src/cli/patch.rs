@@ -97,9 +97,9 @@ fn resolve(position: i64, time: usize, what: &str, remedy: &str) -> Result<usize
     if (0..time as i64).contains(&index) {
         return Ok(index as usize);
     }
-    let (tokens, last) = (counted(time, "token"), time.saturating_sub(1));
+    let last = time.saturating_sub(1);
     Err(Error::Input(format!(
-        "--at: position {position} is outside {what} of {tokens}, whose positions are 0 to {last}; {remedy}"
+        "--at: position {position} is outside {what}, whose positions are 0 to {last}; {remedy}"
     )))
 }
 
@@ -256,6 +256,9 @@ mod tests {
         assert_eq!(Positions::One(-1, -1).pairs(5, 3).unwrap(), [[4, 2]]);
         assert_eq!(Positions::Range(1, 2).pairs(5, 3).unwrap(), [[1, 1], [2, 2]]);
         let problem = Positions::All.pairs(5, 3).unwrap_err().to_string();
-        assert!(problem.contains("position 3 is outside the --patch-from text of 3 tokens"), "{problem}");
+        assert!(
+            problem.contains("position 3 is outside the --patch-from text, whose positions are 0 to 2"),
+            "{problem}"
+        );
     }
 }

@@ -168,9 +168,16 @@ fn read_prompts(
     let prompt = |(line, number): (&str, usize)| {
         let failed = |problem: String| Error::in_file(path, Some(number), None, problem);
         let line: PromptLine = serde_json::from_str(line).map_err(|error| {
-            failed(format!(
-                "is not a prompt: {error}; write an object with text, answer, against and corrupt"
-            ))
+            let text = error.to_string();
+            // The line of the error is always the first one of its own text.
+            let problem = text.split_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+            let remedy = "write an object with text, answer, against and corrupt";
+            Error::in_file(
+                path,
+                Some(number),
+                Some(error.column()),
+                format!("is not a prompt: {problem}; {remedy}"),
+            )
         })?;
         let tokens = prompt::encode(vocabulary, &line.text).map_err(|error| failed(error.to_string()))?;
         let target = line.target.map(|target| match target {

@@ -41,7 +41,15 @@ fn lens((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Pi
         Some((name(depth, ", tuned", lens.loss[depth]), lens.probability[depth].as_slice()))
     };
     let row = |depth: usize| (name(depth, "", plain.loss[depth]), plain.probability[depth].as_slice());
-    let rows = (0..=last).rev().flat_map(|depth| [Some(row(depth)), tuned(depth)]).flatten().collect();
+    // Below the row of a layer: the stream before its feed-forward layer.
+    let middle = &found.views.lens_after_attention;
+    let after_attention = |depth: usize| {
+        let layer = depth.checked_sub(1)?;
+        let loss = fixed(*middle.loss.get(layer)?, 2);
+        Some((format!("after attention {layer}: {loss} nats"), middle.probability[layer].as_slice()))
+    };
+    let of_depth = |depth| [Some(row(depth)), tuned(depth), after_attention(depth)];
+    let rows = (0..=last).rev().flat_map(of_depth).flatten().collect();
     let tuned_note =
         if found.views.tuned_lens.is_some() { ", directly and through a trained affine map" } else { "" };
     let chosen = chosen_positions(found, tokens.len());
@@ -58,7 +66,7 @@ fn lens((run, width): (&str, f64), found: &Explanation, tokens: &[String]) -> Pi
     };
     let note = format!(
         "probability of each target when the final norm and the output layer read the residual stream after each \
-         layer{tuned_note}{losses}"
+         layer{tuned_note}, and after its attention{losses}"
     );
     let scale = ("probability", Interval { start: 0.0, end: 1.0 });
     let lens = TokenMatrix { rows, tokens, role: "target", color, framed: &chosen };
@@ -128,6 +136,7 @@ fn largest_parts(all: &[Attribution]) -> (Vec<&Attribution>, Option<Attribution>
     let sum = Attribution {
         part: format!("{} smaller ones, summed:", others.len()),
         mean: others.iter().map(|&part| all[part].mean).sum(),
+        interval: None,
         first: (0..positions).map(sum).collect(),
     };
     (order.into_iter().map(|part| &all[part]).collect(), Some(sum))
@@ -144,7 +153,7 @@ fn circuit(found: &Explanation) -> Circuit {
         id: id(it.head, it.cross),
         kinds: it.kinds.iter().map(|kind| kind.name().replace('_', " ")).collect(),
         change: it.ablated - found.gain.model,
-        is_harmful: found.gain.is_harmful(it),
+        is_harmful: found.gain.is_harmful(it.ablated, it.interval),
     };
     let edge = |it: &Edge| plain::Edge {
         from: (it.from.0, id(it.from.1, it.from_cross)),
@@ -163,7 +172,7 @@ fn circuit(found: &Explanation) -> Circuit {
         edges: found.edges.iter().map(edge).collect(),
         model_components: found.model_components(),
         gain: (found.gain.model - found.gain.baseline).abs(),
-        faithfulness: found.gain.faithfulness,
+        faithfulness: found.gain.shares.faithfulness,
         quantity: found.gain.quantity.name(),
         unit: found.gain.quantity.unit(),
         ablated: found.gain.ablation.participle(),

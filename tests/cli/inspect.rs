@@ -231,6 +231,7 @@ fn an_attention_score_is_decomposed() {
     let all: Value = serde_json::from_str(&stdout(&["--json"])).unwrap();
     let weight = all["weights"][1][1][4][2].as_f64().unwrap();
     assert!((found["weight"].as_f64().unwrap() - weight).abs() < 1e-5, "{found}");
+    assert_eq!(stdout(&["--why", "1.1:last:2", "--json"]), stdout(&["--why", "1.1:4:2", "--json"]));
     let printed = stdout(&["--why", "1.1:4:2"]);
     assert!(
         printed.starts_with("Head 1.1 attends from `5` at position 4 to `4` at position 2 with weight "),

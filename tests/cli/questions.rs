@@ -137,7 +137,7 @@ fn bad_questions_are_refused_in_one_line() {
         (&["--tokens", "1 2 9", "--target", "9"], "0 to 2; write token:9 for the token `9`"),
         (&["--tokens", "1 2 3", "--align"], "--corrupt"),
         (&["--tokens", "1 2 3", "--corrupt", "1 2 3"], "equals the text up to the target at position 2"),
-        (&["--prompts", "bad.jsonl"], "bad.jsonl:2: is not a prompt: unknown field `txt`"),
+        (&["--prompts", "bad.jsonl"], "bad.jsonl:2:6: is not a prompt: unknown field `txt`"),
         (&["--prompts", "empty.jsonl"], "empty.jsonl: has no prompts"),
         (&["--prompts", "mixed.jsonl"], "1 of 2 prompts has a token to compare with"),
         (&["--prompts", "nowhere.jsonl"], "nowhere.jsonl"),

@@ -98,12 +98,21 @@ class Explanation:
         assert counts == [fields["targets"], fields["sequences"]], found[0]
         percent(found["recovered"], fields["faithfulness"])
         percent(found["others"], fields["complement_share"])
+        self.shares(found["of_circuit"], fields.get("faithfulness_interval"))
+        self.shares(found["of_others"], fields.get("complement_interval"))
+        assert (found["not"] is None) == (fields["complement_share"] <= 0.05), found[0]
         assert fields["baseline_of"].split("_")[0] in found["baseline"].replace("-", "_"), found["baseline"]
         assert found["name"] == self.name and found["ablation"] == PARTICIPLES[fields["ablation"]], found[0]
         for group, key in [("circuit", "circuit"), ("model", "model"), ("value", "baseline")]:
             close(found[group], fields[key])
         assert abs(fields["faithfulness"] - self.share(fields["circuit"])) < 1e-9
         assert cut_or(fields, abs(fields["faithfulness"] - 1) <= 0.05 + 1e-9), "the circuit is not faithful"
+
+    def shares(self, text, interval):
+        """Checks the interval of a share."""
+        assert bool(text) == bool(interval), text
+        for bound, value in zip(re.findall(rf"{NUMBER} %(?! interval)", text or ""), interval or [], strict=True):
+            percent(bound, value)
 
     def component(self, found):
         layer = int(found["layer"])
@@ -129,6 +138,9 @@ class Explanation:
             percent(text, self.share(value))
         if found["without"]:
             percent(found["without"], self.share(component["without"]))
+            percent(found["instead"], self.fields["faithfulness"])
+            change = component.get("without_interval")
+            self.shares(found["of_without"], change and sorted(self.share(self.full + bound) for bound in change))
             gain = abs(self.full - self.fields["baseline"])
             is_needed = abs(component["without"] - self.full) > 0.05 * gain
             if "without_kind" in component:
@@ -151,7 +163,9 @@ class Explanation:
         assert len(named) == len(scores), behaviour
         for (score, interval, low, high, queries, chance), it in zip(named, scores):
             close(score, it["score"])
-            close(chance, it["chance"])
+            assert bool(chance) == (it["kind"] != "positional"), behaviour
+            if chance:
+                close(chance, it["chance"])
             assert number(queries) == it["queries"] and bool(interval) == ("interval" in it), behaviour
             for text, bound in zip((low, high), it.get("interval", [])):
                 close(text, bound)
@@ -229,12 +243,39 @@ class Explanation:
             close(found["largest"], effect["largest"], digits)
         return check
 
-    def random_kinds(self, found):
-        kinds = self.fields["random_effects"]["kinds"]
-        named = re.findall(rf"([a-z-]+) ({NUMBER})", found[1])
-        assert [name for name, _ in named] == [name.replace("_", "-") for name, _ in kinds], found[0]
-        for (_, text), (_, weight) in zip(named, kinds):
-            close(text, weight)
+    def random_circuit(self, found):
+        assert found["name"] == self.name and number(found["count"]) == len(self.fields["components"]), found[0]
+        assert found["one"] == found["all"] == PARTICIPLES[self.fields["ablation"]], found[0]
+        for text, value in zip((found["model"], found["circuit"], found["ablated"]), self.fields["random_effects"]["circuit"]):
+            close(text, value)
+
+    def random_copies(self, found):
+        for text, value in zip((found[1], found[2]), self.fields["random_effects"]["copies"]):
+            close(text, value)
+
+    def scores(self):
+        """Returns the scores of kinds with their heads, as sentences name them."""
+        for it in self.fields["components"]:
+            cross = "cross-attention " if it.get("cross") else ""
+            for score in it.get("kind_scores", []):
+                kind = score["kind"].replace("_", "-")
+                yield cross + kind, f"{kind} of layer {it['layer']} {cross}head {it['head']}", score
+
+    def random_scores(self, found):
+        """Checks the largest scores of random weights: of a repetition, and of the kinds of the circuit."""
+        named = [item.rsplit(" ", 1) for item in found[1].split(", ")]
+        known = {name.replace("_", "-"): value for name, value in self.fields["random_effects"]["kinds"]}
+        for name, _, score in self.scores():
+            assert name not in known or known[name] == score["random"], found[0]
+            known[name] = score["random"]
+        assert sorted(name for name, _ in named) == sorted(known), found[0]
+        for name, text in named:
+            close(text, known[name])
+
+    def by_chance(self, found):
+        lowest = lambda score: score.get("interval", [score["score"]])[0]
+        expected = [head for _, head, score in self.scores() if score["random"] >= lowest(score)]
+        assert found[1].split(", ") == expected, found[0]
 
     def tested(self, found):
         connections = self.fields["connections"]
@@ -264,7 +305,10 @@ class Explanation:
         repeated = self.fields["repeated"]
         assert int(found[1]) == repeated["length"]
         close(found[2], repeated["first_copy"])
-        close(found[3], repeated["second_copy"])
+        close(found[5], repeated["second_copy"])
+        for texts, interval in zip(((found[3], found[4]), (found[6], found[7])), repeated["copy_intervals"]):
+            for text, bound in zip(texts, interval):
+                close(text, bound)
 
     def kinds(self, found):
         heads = [it for it in self.fields["repeated"]["heads"] if it["kind"].replace("_", "-") == found[1]]
@@ -294,14 +338,15 @@ def cut_or(fields, condition):
     return "cut" in fields or condition
 
 
+SHARES = rf" \(95 % interval: {NUMBER} % to {NUMBER} %\)"
 INTERVAL = rf"(?P<interval> \(95 % interval of the change: (?P<low>{NUMBER}) to (?P<high>{NUMBER})\))?"
 WHERE = rf" (?:over (?P<targets>{NUMBER}) targets?|at position (?P<position>\d+))"
 EVIDENCE = (rf"(?:weight|distance from uniform weights) ({NUMBER})(, 95 % interval ({NUMBER}) to ({NUMBER}),)? over ({NUMBER}) "
-            rf"(?:query|queries), chance ({NUMBER})")
+            rf"(?:query|queries)(?:, chance ({NUMBER}))?")
 AFTER = (rf"(?P<verb>\S+) {{}}at all positions (?P<effect>(?:raises|lowers|leaves) the [^;,(]*?)" + WHERE + INTERVAL +
          rf"(?P<worse>, so it makes the model worse on (?:these sequences|this sequence))?"
          rf"(?:; \S+ only its path to the output (?P<direct>(?:raises|lowers|leaves) [^;(]*?))?"
-         rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %))?"
+         rf"(?:; without it, the circuit recovers (?P<without>{NUMBER} %)(?P<of_without>{SHARES})? instead of (?P<instead>{NUMBER} %))?"
          rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
          rf"(?P<only>{NUMBER} %) with it)?\.")
 END = r"(?:layer \d+ (?:cross-attention )?head \d+|the feed-forward layer of layer \d+)"
@@ -309,10 +354,11 @@ RANDOM = (rf"With random weights, {{}} any one of (?P<count>{NUMBER}) {{}} chang
           rf"(?P<largest>{NUMBER})\.")
 FORMS = [
     (rf"(?P<count>{NUMBER}) of (?P<total>{NUMBER}) components? \((?P<heads>{NUMBER}) heads?, (?P<layers>{NUMBER}) "
-     rf"feed-forward layers?(?:, (?P<unknown>{NUMBER}) not ablated alone)?\) recover (?P<recovered>{NUMBER} %) of the gain "
+     rf"feed-forward layers?(?:, (?P<unknown>{NUMBER}) not ablated alone)?\) recover (?P<recovered>{NUMBER} %)(?P<of_circuit>{SHARES})? of the gain "
      rf"over (?P<baseline>[^:]*) on (?P<targets>{NUMBER}) targets?(?: of (?P<sequences>{NUMBER}) sequences)?: (?P<name>.*?) (?P<circuit>{NUMBER}) with all others (?P<ablation>[^,]*), "
      rf"(?P<model>{NUMBER}) for the full model, (?P<value>{NUMBER}) for the baseline; with these ablated, the others "
-     rf"recover (?P<others>{NUMBER} %)\.", Explanation.circuit),
+     rf"recover (?P<others>{NUMBER} %)(?P<of_others>{SHARES})?, so the circuit is "
+     rf"(?:complete|(?P<not>not) complete: others do part of the task too)\.", Explanation.circuit),
     (rf"Layer (?P<layer>\d+) (?:cross-attention )?head (?P<head>\d+) (?P<behaviour>.*?); " + AFTER.format("it "),
      Explanation.component),
     (AFTER.format(r"the feed-forward layer of layer (?P<layer>\d+) (?P<head>(?!))?"), Explanation.component),
@@ -333,7 +379,14 @@ FORMS = [
     (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
     (RANDOM.format("restoring", f"components? in {NUMBER} pairs?", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),
-    (r"With random weights, the largest attention weights of heads are: (.*)\.", Explanation.random_kinds),
+    (r"With random weights, the largest scores of heads are: (.*)\.", Explanation.random_scores),
+    (rf"With random weights, the (?P<name>.*) is (?P<model>{NUMBER}) for the model, (?P<circuit>{NUMBER}) with all but the "
+     rf"same (?P<count>{NUMBER}) components? (?P<one>[^,]*), and (?P<ablated>{NUMBER}) with all (?P<all>[^,]*)\.",
+     Explanation.random_circuit),
+    (rf"With random weights, the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the second\.",
+     Explanation.random_copies),
+    (r"These kinds are no evidence of learning, because a head with random weights scores as high: (.*)\.",
+     Explanation.by_chance),
     (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components?(?: with the largest estimates, of {NUMBER},)? changes the (?P<name>.*) by at most "
      rf"(?P<largest>{NUMBER}) on the same (?P<targets>{NUMBER}) targets?\.", Explanation.chance),
     (rf"Of ({NUMBER}) possible connections? between these components, ({NUMBER}) with the largest estimated effects were "
@@ -345,8 +398,8 @@ FORMS = [
     (r"(?:Nothing to explain|Not explained): .*\.", Explanation.nothing),
     (r"The loss is that of the next tokens after the positions ([\d, to]+), where the model is better than the unigram "
      r"baseline\.", Explanation.selection),
-    (rf"Random tokens, repeated after (\d+): the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the "
-     r"second\.", Explanation.copies),
+    (rf"Random tokens, repeated after (\d+): the loss is ({NUMBER}) nats \(95 % interval: ({NUMBER}) to ({NUMBER})\) on the "
+     rf"first copy and ({NUMBER}) nats \(95 % interval: ({NUMBER}) to ({NUMBER})\) on the second\.", Explanation.copies),
     (rf"Heads of the kind ([a-z-]+)(?:: none|, with their attention weight on average over ({NUMBER}) queries and its 95 % "
      r"interval over the sequences: (.*))\.", Explanation.kinds),
     (r"Question: .*", lambda *_: None),

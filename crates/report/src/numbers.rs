@@ -31,29 +31,32 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// Formats a difference with its sign: `+0.0123`. A difference that rounds to zero has a plus sign. A large difference
-/// is in scientific notation: `+7.2e8`.
+/// Formats a difference with its sign: `+0.0123` or, with a true minus sign, `−0.0123`. A difference that rounds to zero has a
+/// plus sign. A large difference is in scientific notation: `+7.2e8`.
 pub fn signed(difference: f64, decimals: usize) -> String {
-    if difference.abs() >= 1e5 {
-        return format!("{difference:+.1e}");
-    }
-    let text = format!("{difference:+.decimals$}");
+    let text = match difference.abs() >= 1e5 {
+        true => format!("{difference:+.1e}"),
+        false => format!("{difference:+.decimals$}"),
+    };
     match text.strip_prefix('-') {
         Some(zero) if zero.parse() == Ok(0.0) => format!("+{zero}"),
-        _ => text,
+        Some(size) => format!("−{size}"),
+        None => text,
     }
 }
 
 /// Formats a number with a true minus sign: `−0.0123`. A number that rounds to zero has no sign.
 pub fn fixed(value: f64, decimals: usize) -> String {
-    signed(value, decimals).trim_start_matches('+').replace('-', "−")
+    signed(value, decimals).trim_start_matches('+').to_string()
 }
 
 /// Formats the distance of a loss from the floor: `0.0123 above the floor`.
 pub fn floor_gap(loss: f64, floor: f64, decimals: usize) -> String {
     let gap = signed(loss - floor, decimals);
-    let (sign, size) = gap.split_at(1);
-    format!("{size} {} the floor", if sign == "-" { "below" } else { "above" })
+    match gap.strip_prefix('−') {
+        Some(size) => format!("{size} below the floor"),
+        None => format!("{} above the floor", gap.trim_start_matches('+')),
+    }
 }
 
 /// A number of bytes, displayed as `3 MB`, `1.2 GB` or `400 TB`.
@@ -104,7 +107,7 @@ mod tests {
         assert_eq!(floor_gap(0.999_99, 1.0, 4), "0.0000 above the floor");
         assert_eq!(floor_gap(0.9, 1.0, 4), "0.1000 below the floor");
         let shown = [1e-7, -1e-7, -6e-7, f64::NEG_INFINITY].map(|gap| signed(gap, 6));
-        assert_eq!(shown, ["+0.000000", "+0.000000", "-0.000001", "-inf"]);
+        assert_eq!(shown, ["+0.000000", "+0.000000", "−0.000001", "−inf"]);
         assert_eq!(
             [-4e-4, -6e-4, 6e-4, f64::NAN].map(|value| fixed(value, 3)),
             ["0.000", "−0.001", "0.001", "NaN"]

@@ -22,10 +22,19 @@ pub(super) fn components<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item =
     ResidualWriter::of_decoder(model).map(Site::from)
 }
 
-/// Returns the mean loss over the non-padding targets of a batch.
-pub(super) fn loss_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> f64 {
-    let scores = ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone());
-    scores.losses.into_data().iter::<f64>().sum::<f64>() / batch.tokens.max(1) as f64
+/// Returns for each target of a batch, in `[batch * time]`, whether it is not padding.
+pub(super) fn is_target<B: Backend>(batch: &DeviceBatch<B>) -> Vec<bool> {
+    match &batch.hidden {
+        Some(hidden) => hidden.clone().bool_not().into_data().iter().collect(),
+        None => vec![true; batch.targets.shape().num_elements()],
+    }
+}
+
+/// Returns the loss of each non-padding target of a batch.
+pub(super) fn losses_of<B: Backend>(logits: Tensor<B, 3>, batch: &DeviceBatch<B>) -> Vec<f64> {
+    let losses = floats(ops::token_scores(logits, batch.targets.clone(), batch.hidden.clone()).losses);
+    let losses = losses.into_iter().zip(is_target(batch)).filter(|(_, is_target)| *is_target);
+    losses.map(|(loss, _)| f64::from(loss)).collect()
 }
 
 /// A component, with the quantity at each target when it is ablated.
@@ -306,8 +315,13 @@ impl<'a, B: Backend> Bench<'a, B> {
 
     /// Returns the mean quantity with the given components ablated.
     pub fn ablated(&self, components: &[Site]) -> Result<f64> {
+        Ok(mean(&self.values_ablated(components)?))
+    }
+
+    /// Returns the quantity at each target that counts with the given components ablated.
+    pub fn values_ablated(&self, components: &[Site]) -> Result<Vec<f64>> {
         let values = self.values_of_variants(&self.full_pass(), &[self.ablation(components)], |_| true)?;
-        Ok(values.into_iter().flatten().map(|values| mean(&values)).sum())
+        Ok(values.into_iter().flatten().flatten().collect())
     }
 
     /// Returns the mean quantity with all components ablated.

@@ -33,7 +33,14 @@ pub struct RandomEffects {
     /// The mean loss of the logit lens at each depth; empty if the search ended before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lens: Vec<f64>,
-    /// The largest attention weight of any head, for each kind that a repetition reveals and for each kind of the circuit's
+    /// The quantity of the model, of it with all components ablated that are not in the explained circuit, and with all
+    /// components ablated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circuit: Option<[f64; 3]>,
+    /// The mean losses on the first and the second copy of a repetition; `None` for other sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<[f64; 2]>,
+    /// The largest attention weight of any self-attention head, for each kind that a repetition reveals and for each kind of the circuit's
     /// heads that depends on attention weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<(HeadKind, f64)>,

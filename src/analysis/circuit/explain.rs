@@ -2,11 +2,11 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Ablated, Bench};
+use super::bench::{Ablated, Bench, mean};
 use super::certify::check_certifiable;
+use super::criteria::{CircuitGain, Minimality, Shares};
 use super::explanation::{
-    Basis, CircuitGain, Component, Cut, Edge, Explanation, HeadAnalysis, NeuronAnalysis, TestedConnections,
-    Views,
+    Basis, Component, Cut, Edge, Explanation, HeadAnalysis, NeuronAnalysis, TestedConnections, Views,
 };
 use super::full_values::FullValues;
 use super::gain::{Gain, TOLERANCE};
@@ -118,10 +118,11 @@ fn explained<B: Backend>(
         gain.no_circuit = Some(reason.to_string());
     }
     let stages = &mut circuit.cut.stages;
-    let mut views = views(bench, stages);
-    views.tuned_lens = tuned_lens(bench, context.train, stages)?;
+    let full_values = FullValues::new(bench, samples);
+    let mut views = views(bench, full_values.groups(), stages);
+    views.tuned_lens = tuned_lens((bench, full_values.groups()), context.train, stages)?;
     if gain.no_circuit.is_none() {
-        views.direct = bench.direct_effects(&circuit.components, &FullValues::new(bench, samples));
+        views.direct = bench.direct_effects(&circuit.components, &full_values);
         let device = bench.full.logits.device();
         let pairs = pairs(bench, samples, (context.task, &context.question), &device)?;
         let (patching, is_cut) = Patching::watched(bench.model, &pairs, &device, bench.watch)?;
@@ -170,7 +171,7 @@ fn search<B: Backend>(
 
 /// Trains the tuned lens, if the training set is known and short enough. Adds to the stages that ended early.
 fn tuned_lens<B: Backend>(
-    Bench { model, full, batch, watch, .. }: &Bench<B>,
+    (Bench { model, full, batch, watch, .. }, groups): (&Bench<B>, &[usize]),
     train: Option<&Sequences>,
     cut: &mut Vec<ExplanationStage>,
 ) -> Result<Option<Lens>> {
@@ -180,21 +181,22 @@ fn tuned_lens<B: Backend>(
     let ends = || watch.ends(ExplanationStage::TunedLens);
     let maps = Translator::all(model, train, &ends, &full.logits.device())?;
     cut.extend((maps.is_none() && ends()).then_some(ExplanationStage::TunedLens));
-    Ok(maps.map(|maps| Lens::new(model, full, batch, &maps)))
+    Ok(maps.map(|maps| Lens::new(model, full, (batch, groups), &maps)))
 }
 
-/// Returns the effects of the components, without those that take long. Adds to the stages that ended early.
-fn views<B: Backend>(bench: &Bench<B>, cut: &mut Vec<ExplanationStage>) -> Views {
+/// Returns the effects of the components, without those that take long, for targets of these groups. Adds to the stages that
+/// ended early.
+fn views<B: Backend>(bench: &Bench<B>, groups: &[usize], cut: &mut Vec<ExplanationStage>) -> Views {
     let Bench { model, full, batch, watch, .. } = bench;
     let ends = || watch.ends(ExplanationStage::Lens);
-    let lens = Lens::until(model, full, batch, &ends);
-    let lens_after_attention = Lens::after_attention(model, full, batch, &ends);
+    let lens = Lens::until(model, full, (batch, groups), &ends);
+    let lens_after_attention = Lens::after_attention(model, full, (batch, groups), &ends);
     cut.extend((lens.is_none() || lens_after_attention.is_none()).then_some(ExplanationStage::Lens));
     Views {
         lens: lens.unwrap_or_default(),
         tuned_lens: None,
         lens_after_attention: lens_after_attention.unwrap_or_default(),
-        attribution: attribute(model, full, batch, (bench.answers(), bench.against.as_ref())),
+        attribution: attribute(model, full, (batch, groups), (bench.answers(), bench.against.as_ref())),
         direct: Vec::new(),
         patching: None,
     }
@@ -238,16 +240,20 @@ fn circuit_gain(gain: Gain, circuit: &Circuit, question: &Question) -> CircuitGa
         baseline_of: gain.baseline_of,
         circuit: circuit.value,
         complement: circuit.complement,
-        faithfulness: 0.0,
-        // Without a circuit, the complement is the whole model.
-        complement_share: 1.0,
+        shares: Shares::default(),
         smaller_sets: circuit.smaller_sets,
         ablated_alone: circuit.ablated_alone,
         no_circuit: gain.no_circuit,
     };
     if found.no_circuit.is_none() {
-        found.faithfulness = found.share(circuit.value);
-        found.complement_share = found.share(circuit.complement);
+        let [of_circuit, of_complement] =
+            circuit.intervals.map(|change| change.map(|change| found.share_interval(change)));
+        found.shares = Shares {
+            faithfulness: found.share(circuit.value),
+            faithfulness_interval: of_circuit,
+            complement_share: found.share(circuit.complement),
+            complement_interval: of_complement,
+        };
     }
     found
 }
@@ -270,6 +276,8 @@ struct Circuit {
     value: f64,
     /// The quantity with the components ablated.
     complement: f64,
+    /// The 95 % intervals of the changes from the full model to these two.
+    intervals: [Option<[f64; 2]>; 2],
     /// The number of smaller sets that were all evaluated.
     smaller_sets: Option<usize>,
     /// The number of components that were ablated alone.
@@ -287,6 +295,7 @@ impl Circuit {
             connections: TestedConnections::default(),
             value,
             complement,
+            intervals: [None; 2],
             smaller_sets: None,
             ablated_alone: 0,
             cut: Cut { stages: cut.into_iter().collect(), unconfirmed: 0 },
@@ -302,13 +311,17 @@ impl Circuit {
         let Pruned { kept, value, smaller_sets } = pruned;
         let full_values = FullValues::new(bench, samples);
         let component = |alone: &Ablated| {
-            let without = kept.iter().find(|(site, _)| *site == alone.site)?.1;
+            let without = kept.iter().find(|(site, _)| *site == alone.site)?.1.as_deref();
             let interval = full_values.interval(&alone.values);
             let (layer, cross, head, (kinds, kind_scores)) =
                 identified(bench, samples, (weights, scores), alone.site);
             let (feed_forward, ablated) = (head.is_none(), alone.mean());
             let estimated = estimates.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
-            let without_kind = of_kind.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it);
+            let minimality = Minimality {
+                without: without.map(mean),
+                without_interval: without.and_then(|values| full_values.interval(values)),
+                without_kind: of_kind.iter().find(|(site, _)| *site == alone.site).map(|(_, it)| *it),
+            };
             Some(Component {
                 layer,
                 head,
@@ -319,8 +332,7 @@ impl Circuit {
                 estimated,
                 ablated,
                 interval,
-                without,
-                without_kind,
+                minimality,
                 attends: bench.attended(alone.site, samples),
             })
         };
@@ -330,14 +342,17 @@ impl Circuit {
         let FoundConnections { edges, tested, is_cut } =
             paths(bench, &components, matrices, (&full_values, MIN_EDGE_EFFECT * gain.size()))?;
         stages.extend(is_cut.then_some(ExplanationStage::Connections));
-        let complement = bench.ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
+        let circuit = bench.values_ablated(&bench.except(&kept))?;
+        let complement = bench.values_ablated(&kept.iter().map(|(site, _)| *site).collect::<Vec<_>>())?;
+        let intervals = [&circuit, &complement].map(|values| full_values.interval(values));
         let cut = Cut { stages, unconfirmed: kept.len() - components.len() };
         Ok(Self {
             components,
             edges,
             connections: tested,
             value,
-            complement,
+            complement: mean(&complement),
+            intervals,
             smaller_sets,
             ablated_alone,
             cut,

@@ -4,13 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::chance::RandomEffects;
-use super::gain::Baseline;
+use super::criteria::{CircuitGain, Minimality};
 use super::kind::HeadKind;
 use super::kind_scores::KindScore;
 use super::lens::{Attribution, Lens};
 use super::pass::Site;
 use super::patching::Patching;
-use super::question::{Ablation, Quantity};
 use super::repeat::Repeated;
 use super::watch::ExplanationStage;
 use super::weights::{HeadInput, HeadWeights};
@@ -55,14 +54,9 @@ pub struct Component {
     /// The 95 % interval of the change that the ablation causes, over sequences or targets; `None` for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
-    /// The quantity of the circuit without this component: all components outside the circuit are ablated too. `None` if
-    /// the search ended before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without: Option<f64>,
-    /// The quantity of the circuit without all of its induction heads, and with only this one of them; `None` unless the
-    /// sequences repeat random tokens and this is an induction head.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without_kind: Option<[f64; 2]>,
+    /// The circuit without this component.
+    #[serde(flatten)]
+    pub minimality: Minimality,
     /// The tokens that the head attends to at the target, the largest weights first; empty unless a single prompt is
     /// explained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -275,41 +269,6 @@ pub struct Basis {
     pub positions: Vec<usize>,
 }
 
-/// The quantity of the model, of a baseline and of the circuit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CircuitGain {
-    /// The quantity that is explained.
-    pub quantity: Quantity,
-    /// The ablation of components.
-    pub ablation: Ablation,
-    /// The model's quantity on these sequences.
-    pub model: f64,
-    /// The quantity of the best baseline, which the gain refers to.
-    pub baseline: f64,
-    /// The best baseline.
-    pub baseline_of: Baseline,
-    /// The quantity with all components outside the circuit ablated.
-    pub circuit: f64,
-    /// The quantity with the components of the circuit ablated, and all others intact.
-    pub complement: f64,
-    /// The share of the gain over the baseline that the circuit recovers: 0 for the baseline, 1 for the model (Wang et
-    /// al., 2022). 0 if no circuit is reported.
-    pub faithfulness: f64,
-    /// The share of the gain that the complement recovers. In a complete circuit it is about 0 or below. 1 if no circuit is
-    /// reported: the complement is then the whole model.
-    pub complement_share: f64,
-    /// The number of smaller sets of components that were all evaluated, none of which is a circuit at this tolerance;
-    /// `None` after a greedy search.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub smaller_sets: Option<usize>,
-    /// The number of components that were ablated alone, in the circuit or not.
-    #[serde(default)]
-    pub ablated_alone: usize,
-    /// The reason why no circuit is reported, if any; components, edges and patching are then empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_circuit: Option<String>,
-}
-
 /// The effects of the components: their predictions by depth, contributions and patches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Views {
@@ -338,24 +297,6 @@ pub struct HeadAnalysis {
     pub random_weights: HeadWeights,
     /// The number of cross-attention heads.
     pub cross_heads: usize,
-}
-
-/// The minimum share of the gain by which the ablation of a harmful component improves the model.
-const MIN_HARM: f64 = 0.01;
-
-impl CircuitGain {
-    /// Returns true if a component makes the model worse: its ablation improves the model by at least 1 % of the gain, and the
-    /// interval of the change, if it is known, excludes zero. Without an interval, this says nothing about other sequences.
-    pub fn is_harmful(&self, Component { ablated, interval, .. }: &Component) -> bool {
-        let is_certain = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
-        let is_large = (ablated - self.model).abs() >= MIN_HARM * (self.model - self.baseline).abs();
-        self.quantity.is_worse(self.model, *ablated) && is_certain && is_large
-    }
-
-    /// Returns the share of the gain over the baseline that `value` recovers: 0 for the baseline, 1 for the model.
-    pub fn share(&self, value: f64) -> f64 {
-        (value - self.baseline) / (self.model - self.baseline)
-    }
 }
 
 impl Explanation {

@@ -17,6 +17,11 @@ impl FullValues {
         Self { values: bench.values(&bench.full), groups: groups(samples, bench.quantity) }
     }
 
+    /// Returns the group of each target.
+    pub fn groups(&self) -> &[usize] {
+        &self.groups
+    }
+
     pub fn mean(&self) -> f64 {
         mean(&self.values)
     }

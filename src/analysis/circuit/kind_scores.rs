@@ -36,6 +36,18 @@ pub struct KindScore {
     pub interval: Option<[f64; 2]>,
     /// The score of a head that attends to all visible keys equally.
     pub chance: f64,
+    /// The largest score of a head of the same model with random weights, on the same sequences; `None` at the end of
+    /// training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random: Option<f64>,
+}
+
+impl KindScore {
+    /// Returns true if a head with random weights has a score as high as this one, or in its interval.
+    pub fn may_be_chance(&self) -> bool {
+        let lowest = self.interval.map_or(self.score, |[low, _]| low);
+        self.random.is_some_and(|random| random >= lowest)
+    }
 }
 
 /// The kinds of a head, and the scores of those that depend on the sequences.
@@ -65,6 +77,7 @@ impl QueryScores {
             queries: self.values.len(),
             interval: interval(&self.values, &self.groups).map(bounded),
             chance: mean(&self.chances),
+            random: None,
         }
     }
 }
@@ -126,9 +139,23 @@ impl<B: Backend> Bench<'_, B> {
         (kinds, scored)
     }
 
-    /// Returns the part of a head's weights that depends on positions alone; `None` if they depend on the tokens.
-    pub fn positional_score(&self, [layer, head]: [usize; 2], samples: &[Sample]) -> Option<f64> {
-        self.positional(Site::Pattern(layer, head), samples).map(|it| mean(&it.values))
+    /// Returns the score of a head for a kind; `None` if the kind does not depend on attention weights, or if the head is
+    /// certainly not of it.
+    pub fn kind_score(&self, kind: HeadKind, pattern: Site, samples: &[Sample]) -> Option<f64> {
+        let found = match (kind, pattern) {
+            (HeadKind::Positional, _) => self.positional(pattern, samples)?,
+            (HeadKind::FirstToken, Site::CrossPattern(..)) => {
+                let [first, _] = self.source_scores(pattern, samples);
+                first
+            }
+            (HeadKind::NextToken, Site::CrossPattern(..)) => {
+                let [_, next] = self.source_scores(pattern, samples);
+                next
+            }
+            (HeadKind::Separator, _) => self.separator(pattern, samples)?,
+            _ => self.query_scores(pattern, samples, kind.score()?),
+        };
+        Some(mean(&found.values))
     }
 
     /// Returns the group of a query: its sequence or, of a few sequences, its token.

@@ -15,7 +15,8 @@
 use burn::tensor::{Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use super::bench;
+use super::bench::{self, mean};
+use super::gain::interval;
 use super::pass::{Activations, Site, residual_streams};
 use super::stream_parts::{StreamParts, centred};
 use super::tuned::Translator;
@@ -31,6 +32,9 @@ use crate::model::Decoder;
 pub struct Lens {
     /// The mean loss at each depth, in nats per token.
     pub loss: Vec<f64>,
+    /// The 95 % interval of each loss, over sequences or targets; empty for a single one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loss_interval: Vec<[f64; 2]>,
     /// The probability of each target of the first sequence, `[depth][position]`.
     pub probability: Vec<Vec<f64>>,
     /// The rank of each target, `[depth][position]`: the number of tokens that are at least as likely, including the
@@ -44,12 +48,12 @@ pub struct Lens {
 const TOP_TOKENS: usize = 5;
 
 impl Lens {
-    /// Applies the lens to the residual streams of a pass over `batch`. If `maps` is not empty, its maps are first
-    /// applied to the residual stream before each block.
+    /// Applies the lens to the residual streams of a pass over `batch`, whose targets are of these groups. If `maps` is not
+    /// empty, its maps are first applied to the residual stream before each block.
     pub(super) fn new<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
-        batch: &DeviceBatch<B>,
+        batch: (&DeviceBatch<B>, &[usize]),
         maps: &[Translator<B>],
     ) -> Self {
         let translate = |(depth, site): (usize, Site)| match maps.get(depth) {
@@ -64,7 +68,7 @@ impl Lens {
     pub(super) fn until<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
-        batch: &DeviceBatch<B>,
+        batch: (&DeviceBatch<B>, &[usize]),
         ends: &dyn Fn() -> bool,
     ) -> Option<Self> {
         Self::of_streams(model, residual_streams(model).map(|site| pass.at(site)), batch, ends)
@@ -75,7 +79,7 @@ impl Lens {
     pub(super) fn after_attention<B: Backend>(
         model: &Decoder<B>,
         pass: &Activations<B>,
-        batch: &DeviceBatch<B>,
+        batch: (&DeviceBatch<B>, &[usize]),
         ends: &dyn Fn() -> bool,
     ) -> Option<Self> {
         let after_blocks = residual_streams(model).skip(1).enumerate();
@@ -87,7 +91,7 @@ impl Lens {
     fn of_streams<B: Backend>(
         model: &Decoder<B>,
         streams: impl Iterator<Item = Tensor<B, 3>>,
-        batch: &DeviceBatch<B>,
+        (batch, groups): (&DeviceBatch<B>, &[usize]),
         ends: &dyn Fn() -> bool,
     ) -> Option<Self> {
         let mut lens = Self::default();
@@ -109,7 +113,9 @@ impl Lens {
             }
             let logits = Tensor::<B, 3>::from_data(logits, &device);
             for depth in 0..depths {
-                lens.loss.push(bench::loss_of(logits.clone().narrow(0, depth * rows, rows), batch));
+                let losses = bench::losses_of(logits.clone().narrow(0, depth * rows, rows), batch);
+                lens.loss.push(mean(&losses));
+                lens.loss_interval.extend(interval(&losses, groups));
             }
         }
         Some(lens)
@@ -158,29 +164,31 @@ pub struct Attribution {
     pub part: String,
     /// The mean over all non-padding targets.
     pub mean: f64,
+    /// The 95 % interval of the mean, over sequences or targets; `None` for a single one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     /// The contribution at each position of the first sequence.
     pub first: Vec<f64>,
 }
 
-/// Returns the contribution of each component, in model order, from a pass over `batch`: to the logits of the targets or,
-/// with other tokens `against`, `[batch, time]`, to the differences from their logits.
+/// Returns the contribution of each component, in model order, from a pass over `batch`, whose targets are of these groups:
+/// to the logits of the targets or, with other tokens `against`, `[batch, time]`, to the differences from their logits.
 pub fn attribute<B: Backend>(
     model: &Decoder<B>,
     pass: &Activations<B>,
-    batch: &DeviceBatch<B>,
+    (batch, groups): (&DeviceBatch<B>, &[usize]),
     (answers, against): (Tensor<B, 2, Int>, Option<&Tensor<B, 2, Int>>),
 ) -> Vec<Attribution> {
     let [_, time] = batch.targets.dims();
-    let is_target: Vec<bool> = match &batch.hidden {
-        Some(hidden) => hidden.clone().bool_not().into_data().iter().collect(),
-        None => vec![true; batch.targets.shape().num_elements()],
-    };
+    let is_target = bench::is_target(batch);
     let attribution = |(site, added): (Option<Site>, Tensor<B, 2>)| {
         let added: Vec<f64> = floats(added).into_iter().map(f64::from).collect();
         let unpadded = added.iter().zip(&is_target).filter(|(_, is_target)| **is_target);
+        let unpadded: Vec<f64> = unpadded.map(|(added, _)| *added).collect();
         Attribution {
             part: site.map_or("biases".to_string(), |site| site.to_string()),
-            mean: unpadded.map(|(added, _)| added).sum::<f64>() / batch.tokens.max(1) as f64,
+            mean: mean(&unpadded),
+            interval: interval(&unpadded, groups),
             first: added[..time].to_vec(),
         }
     };
@@ -322,9 +330,9 @@ mod tests {
             model.forward_hooked(on_device.inputs.clone(), &mut middles).unwrap();
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
-            let found = Lens::after_attention(decoder, &pass, &on_device, &|| false).unwrap();
+            let found = Lens::after_attention(decoder, &pass, (&on_device, &[]), &|| false).unwrap();
             let streams = middles.0.into_iter();
-            let expected = Lens::of_streams(decoder, streams, &on_device, &|| false).unwrap();
+            let expected = Lens::of_streams(decoder, streams, (&on_device, &[]), &|| false).unwrap();
             assert_eq!(found.loss.len(), 2);
             for (found, expected) in found.loss.iter().zip(expected.loss) {
                 assert!((found - expected).abs() < 1e-5, "{found} {expected}");
@@ -339,7 +347,7 @@ mod tests {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let pass = run(model, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
             let against = on_device.targets.ones_like() * 7;
-            let all = attribute(model, &pass, &on_device, (on_device.targets.clone(), Some(&against)));
+            let all = attribute(model, &pass, (&on_device, &[]), (on_device.targets.clone(), Some(&against)));
             let logits = floats(pass.logits.clone());
             for (position, &target) in batch().targets[..5].iter().enumerate() {
                 let sum: f64 = all.iter().map(|part| part.first[position]).sum();
@@ -355,7 +363,7 @@ mod tests {
             let on_device = DeviceBatch::<B>::new(&batch(), &Default::default());
             let decoder = explainable(&model).unwrap();
             let pass = run(decoder, on_device.inputs.clone(), &[], &Interventions::default()).unwrap();
-            let lens = Lens::new(decoder, &pass, &on_device, &[]);
+            let lens = Lens::new(decoder, &pass, (&on_device, &[]), &[]);
             let evaluation = evaluate(&model, std::iter::once(batch()), &Default::default());
             assert_eq!((lens.loss.len(), lens.probability.len(), lens.rank[2].len()), (3, 3, 5));
             assert!((lens.loss[2] - evaluation.loss).abs() < 1e-5, "{lens:?}");

@@ -29,6 +29,7 @@
 //! | `neurons` | the neurons of feed-forward layers with the largest effects, and where they are active |
 //! | `explain` | the search for a small set of components that preserves the prediction, their kinds and connections |
 //! | `explanation` | the result, as plain data |
+//! | `criteria` | its faithfulness, completeness and minimality |
 //! | `full_values` | the quantity of the full model, which an ablation changes |
 //! | `attended` | the tokens that a head attends to at the target of a prompt |
 //! | `stored` | the result as read from a file, with checks |
@@ -39,6 +40,7 @@ mod attended;
 mod bench;
 mod certify;
 mod chance;
+mod criteria;
 mod direct;
 mod eigenvalues;
 mod estimates;
@@ -75,10 +77,11 @@ mod weight_analysis;
 mod weights;
 
 pub use chance::{RandomEffect, RandomEffects};
+pub use criteria::{CircuitGain, Minimality, Shares};
 pub use explain::{ExplanationContext, explain};
 pub use explanation::{
-    AttendedToken, Basis, CircuitGain, Component, ContextSource, Cut, DirectEffect, Edge, Explanation,
-    HeadAnalysis, Neuron, NeuronAnalysis, NeuronContext, TestedConnections, Views,
+    AttendedToken, Basis, Component, ContextSource, Cut, DirectEffect, Edge, Explanation, HeadAnalysis,
+    Neuron, NeuronAnalysis, NeuronContext, TestedConnections, Views,
 };
 pub use gain::Baseline;
 pub use kind::HeadKind;

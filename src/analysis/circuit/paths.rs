@@ -338,8 +338,7 @@ mod tests {
             estimated: None,
             ablated: 0.0,
             interval: None,
-            without: None,
-            without_kind: None,
+            minimality: Default::default(),
             attends: Vec::new(),
         };
         let all = [(0, Some(1)), (0, Some(4)), (0, None), (1, Some(2)), (1, None)].map(component);

@@ -2,22 +2,29 @@
 
 use burn::tensor::backend::Backend;
 
-use super::bench::{Bench, mean};
+use super::bench::{Bench, components, mean};
 use super::chance::{RandomEffect, RandomEffects};
-use super::explain::scores;
-use super::explanation::Explanation;
+use super::explanation::{Component, Explanation};
 use super::kind::HeadKind;
+use super::kind_scores::KindScore;
 use super::lens::{Lens, attribute};
-use super::pass::explainable;
+use super::pass::{Site, explainable};
 use super::question::Question;
-use super::repeat::largest_weights;
+use super::repeat::{copy_losses, largest_weights};
 use super::watch::{ExplanationStage, Watch};
 use super::{neurons, patching, paths};
 use crate::Result;
 use crate::analysis::Sample;
 use crate::data::Role;
 use crate::model::Model;
-use crate::numbers::{counted, fixed, thousands};
+
+/// The largest score of the heads of a model with random weights for a kind.
+pub(super) struct KindOfRandom {
+    pub kind: HeadKind,
+    /// True for cross-attention heads.
+    pub cross: bool,
+    pub score: f64,
+}
 
 /// Follows the search in a model with random weights, which is a single stage.
 struct RandomWatch<'a>(&'a dyn Watch);
@@ -66,18 +73,24 @@ impl Explanation {
         let full = mean(&bench.values(&bench.full));
         watch.report(STAGE, 0, PARTS);
         let (largest, components) = bench.largest_change(full, self.gain.ablated_alone)?;
+        let kinds = self.largest_scores(&bench, &samples);
         let mut effects = RandomEffects {
             largest,
             components,
+            circuit: Some(self.random_circuit(&bench, full)?),
+            copies: self
+                .repeated
+                .as_ref()
+                .map(|it| copy_losses(&bench, it.length).map(|losses| mean(&losses))),
             targets: bench.batch.tokens,
             connections: None,
             direct: Some(bench.largest_direct_change(full)),
             neurons: None,
             patching: None,
             attribution: Some(largest_contribution(&bench)),
-            lens: Lens::until(bench.model, &bench.full, &bench.batch, &|| watch.ends(STAGE))
+            lens: Lens::until(bench.model, &bench.full, (&bench.batch, &[]), &|| watch.ends(STAGE))
                 .map_or_else(Vec::new, |lens| lens.loss),
-            kinds: self.largest_weights(&bench, &samples),
+            kinds: kinds.iter().filter(|it| !it.cross).map(|it| (it.kind, it.score)).collect(),
         };
         watch.report(STAGE, 1, PARTS);
         if !self.edges.is_empty() && !watch.ends(STAGE) {
@@ -97,37 +110,53 @@ impl Explanation {
         if watch.ends(STAGE) {
             self.cut(STAGE);
         }
-        let pairs = self.views.patching.as_ref().map_or(0, |it| it.pairs);
-        let sizes = [bench.replacements.len(), pairs];
-        self.sentences.extend(describe(&effects, self.gain.quantity.name(), sizes));
+        self.compare_kinds(&kinds);
+        self.sentences.extend(self.describe_random(&effects, &kinds, bench.replacements.len()));
         self.random_effects = Some(effects);
         Ok(self)
     }
 
-    /// Returns the largest weight of any head of a model, for each kind of the circuit's heads that depends on attention
+    /// Returns the quantity of a model with random weights, of it with all components ablated but those of this circuit, and
+    /// with all components ablated.
+    fn random_circuit<B: Backend>(&self, bench: &Bench<B>, full: f64) -> Result<[f64; 3]> {
+        let is_outside = |site: &Site| self.components.iter().all(|component| component.site() != *site);
+        let outside: Vec<Site> = components(bench.model).filter(is_outside).collect();
+        Ok([full, bench.ablated(&outside)?, bench.all_ablated()?])
+    }
+
+    /// Returns the largest score of any head of a model, for each kind of the circuit's heads that depends on attention
     /// weights, and for each kind that a repetition reveals.
-    fn largest_weights<B: Backend>(&self, bench: &Bench<B>, samples: &[Sample]) -> Vec<(HeadKind, f64)> {
-        let mut found = self.repeated.as_ref().map_or(Vec::new(), |it| largest_weights(bench, it.length));
-        let scores = scores(bench, samples);
-        let heads = self.components.iter().filter(|component| !component.cross);
-        for &kind in heads.flat_map(|component| &component.kinds) {
-            if found.iter().any(|(known, _)| *known == kind) {
-                continue;
-            }
-            let largest = |weights: &mut dyn Iterator<Item = f64>| weights.fold(0.0, f64::max);
-            let weight = match (kind, kind.score()) {
-                (HeadKind::Positional, _) => {
-                    let layers = scores.iter().enumerate();
-                    let sites =
-                        layers.flat_map(|(layer, heads)| (0..heads.len()).map(move |head| [layer, head]));
-                    largest(&mut sites.filter_map(|site| bench.positional_score(site, samples)))
+    fn largest_scores<B: Backend>(&self, bench: &Bench<B>, samples: &[Sample]) -> Vec<KindOfRandom> {
+        let of_repetition = self.repeated.as_ref().map_or(Vec::new(), |it| largest_weights(bench, it.length));
+        let mut found: Vec<KindOfRandom> = of_repetition
+            .into_iter()
+            .map(|(kind, score)| KindOfRandom { kind, cross: false, score })
+            .collect();
+        for Component { cross, kind_scores, .. } in &self.components {
+            for &KindScore { kind, .. } in kind_scores {
+                if found.iter().any(|known| (known.kind, known.cross) == (kind, *cross)) {
+                    continue;
                 }
-                (_, Some(score)) => largest(&mut scores.iter().flatten().filter_map(|head| head[score])),
-                (_, None) => continue,
-            };
-            found.push((kind, weight));
+                let pattern = if *cross { Site::CrossPattern } else { Site::Pattern };
+                let blocks = bench.model.blocks.iter().enumerate();
+                let sites = blocks.flat_map(|(layer, block)| {
+                    (0..block.attention.heads).map(move |head| pattern(layer, head))
+                });
+                let scores = sites.filter_map(|site| bench.kind_score(kind, site, samples));
+                found.push(KindOfRandom { kind, cross: *cross, score: scores.fold(0.0, f64::max) });
+            }
         }
         found
+    }
+
+    /// Records the scores with random weights next to those of the heads.
+    fn compare_kinds(&mut self, random: &[KindOfRandom]) {
+        for Component { cross, kind_scores, .. } in &mut self.components {
+            for score in kind_scores {
+                let of_kind = random.iter().find(|it| (it.kind, it.cross) == (score.kind, *cross));
+                score.random = of_kind.map(|it| it.score);
+            }
+        }
     }
 
     /// Records that the explanation ended before the effects with random weights were known.
@@ -143,64 +172,7 @@ impl Explanation {
 /// Returns the largest mean contribution of a component to the logits, up or down.
 fn largest_contribution<B: Backend>(bench: &Bench<B>) -> RandomEffect {
     let Bench { model, full, batch, .. } = bench;
-    let parts = attribute(model, full, batch, (bench.answers(), bench.against.as_ref()));
+    let parts = attribute(model, full, (batch, &[]), (bench.answers(), bench.against.as_ref()));
     let largest = parts.iter().map(|part| part.mean.abs()).fold(0.0, f64::max);
     RandomEffect { largest, tested: parts.len() }
-}
-
-/// Formats the effects as sentences. The sizes are the number of components of the model, and of pairs of sequences.
-fn describe(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -> Vec<String> {
-    let RandomEffects {
-        largest,
-        components,
-        targets,
-        connections,
-        direct,
-        neurons,
-        patching,
-        attribution,
-        kinds,
-        ..
-    } = effects;
-    let chosen = match *components < all {
-        true => format!(" with the largest estimates, of {},", thousands(all as f64)),
-        false => String::new(),
-    };
-    let mut sentences = vec![format!(
-        "With random weights, ablating any one of the {}{chosen} changes the {quantity} by at most {} on the same {}.",
-        counted(*components, "component"),
-        fixed(*largest, 2),
-        counted(*targets, "target"),
-    )];
-    let of = |of_what: &str, what: &str, RandomEffect { largest, tested }: RandomEffect, digits| {
-        format!(
-            "With random weights, ablating {of_what}any one of {} changes the {quantity} by at most {}.",
-            counted(tested, what),
-            fixed(largest, digits)
-        )
-    };
-    sentences.extend(connections.map(|it| of("", "connection", it, 2)));
-    sentences.extend(direct.map(|it| of("the path to the output of ", "component", it, 2)));
-    sentences.extend(neurons.map(|it| of("", "neuron", it, 4)));
-    sentences.extend(patching.map(|RandomEffect { largest, tested }| {
-        format!(
-            "With random weights, restoring any one of {} in {} changes the logit difference by at most {}.",
-            counted(tested, "component"),
-            counted(pairs, "pair"),
-            fixed(largest, 2)
-        )
-    }));
-    sentences.extend(attribution.map(|RandomEffect { largest, tested }| {
-        format!(
-            "With random weights, the largest mean contribution of {} to the logits is {}.",
-            counted(tested, "component"),
-            fixed(largest, 2)
-        )
-    }));
-    let weights =
-        kinds.iter().map(|(kind, weight)| format!("{} {}", kind.name().replace('_', "-"), fixed(*weight, 2)));
-    let weights = weights.collect::<Vec<_>>().join(", ");
-    let sentence = format!("With random weights, the largest attention weights of heads are: {weights}.");
-    sentences.extend((!weights.is_empty()).then_some(sentence));
-    sentences
 }

@@ -71,7 +71,7 @@ mod tests {
         let full = bench.ablated(&[]).unwrap();
         let kept = |preferred: &[Site]| {
             let found = bench.search(full, 0.1, preferred).unwrap();
-            let is_preferred = |(site, _): &(Site, Option<f64>)| heads.contains(site);
+            let is_preferred = |(site, _): &(Site, Option<Vec<f64>>)| heads.contains(site);
             (found.pruned.kept.into_iter().filter(is_preferred).collect::<Vec<_>>(), found.of_kind)
         };
         assert_eq!(kept(&[]).0, []);

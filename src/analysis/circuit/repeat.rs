@@ -112,6 +112,20 @@ pub(super) fn largest_weights<B: Backend>(bench: &Bench<B>, length: usize) -> Ve
     RepeatedKind::all(time, length).map(largest).to_vec()
 }
 
+/// Returns the loss on the targets in the first copy, and on those in the second copy after its first token, sequence by
+/// sequence, on sequences from [`repeated_sequences`].
+pub(super) fn copy_losses<B: Backend>(bench: &Bench<B>, length: usize) -> [Vec<f64>; 2] {
+    let [_, time] = bench.batch.targets.dims();
+    let losses =
+        floats(ops::token_scores(bench.full.logits.clone(), bench.batch.targets.clone(), None).losses);
+    let of = |is: &dyn Fn(usize) -> bool| {
+        let indices = (0..losses.len()).filter(|index| is(index % time));
+        indices.map(|index| f64::from(losses[index])).collect()
+    };
+    // The targets of the second copy, after its first token, are the last ones.
+    [of(&|at| at + length < time), of(&|at| at > time - length)]
+}
+
 /// The results of a model on repeated random tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
@@ -123,6 +137,9 @@ pub struct Repeated {
     pub first_copy: f64,
     /// The mean loss on the targets in the second copy after its first token, in nats.
     pub second_copy: f64,
+    /// The 95 % intervals of both losses over the sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_intervals: Option<[[f64; 2]; 2]>,
     /// The heads with the largest weights, by kind.
     pub heads: Vec<HeadOfKind>,
 }
@@ -131,13 +148,6 @@ impl Repeated {
     /// Returns the losses and the heads on sequences from [`repeated_sequences`].
     pub(super) fn new<B: Backend>(bench: &Bench<B>, scores: &[Vec<HeadScores>], length: usize) -> Self {
         let [_, time] = bench.batch.targets.dims();
-        let losses =
-            floats(ops::token_scores(bench.full.logits.clone(), bench.batch.targets.clone(), None).losses);
-        // The targets of the second copy, after its first token, are the last ones.
-        let is_second = |index: &usize| index % time > time - length;
-        let of = |is: &dyn Fn(&usize) -> bool| {
-            mean(&(0..losses.len()).filter(is).map(|index| f64::from(losses[index])).collect::<Vec<_>>())
-        };
         let mut heads = Vec::new();
         let tokens = bench.batch.inputs.tokens.to_data();
         let tokens: Vec<u32> = tokens.iter::<i64>().map(|token| token as u32).collect();
@@ -168,11 +178,19 @@ impl Repeated {
             }
             heads.extend(found);
         }
+        let [first, second] = copy_losses(bench, length);
+        let interval_of = |losses: &[f64]| {
+            let of_sequence = losses.len() / sequences.len();
+            interval(losses, &(0..losses.len()).map(|index| index / of_sequence.max(1)).collect::<Vec<_>>())
+        };
+        let copy_intervals =
+            interval_of(&first).zip(interval_of(&second)).map(|(first, second)| [first, second]);
         Self {
             length,
+            first_copy: mean(&first),
+            second_copy: mean(&second),
+            copy_intervals,
             sequences,
-            first_copy: of(&|index| index % time + length < time),
-            second_copy: of(&is_second),
             heads,
         }
     }

@@ -27,9 +27,9 @@ const MAX_NEAR_CHANGE: f64 = 2.0;
 /// A circuit.
 #[derive(Debug)]
 pub(super) struct Pruned {
-    /// The components, each with the quantity when it is ablated together with all components outside the circuit; `None`
-    /// if the search ended before.
-    pub kept: Vec<(Site, Option<f64>)>,
+    /// The components, each with the quantity at each target when it is ablated together with all components outside the
+    /// circuit; `None` if the search ended before.
+    pub kept: Vec<(Site, Option<Vec<f64>>)>,
     /// The quantity with all components outside the circuit ablated.
     pub value: f64,
     /// The number of smaller sets of components that were all evaluated, none of which is a circuit; `None` after a greedy
@@ -173,13 +173,13 @@ impl<B: Backend> Bench<'_, B> {
         let ranked = self.rank(&base, &spared, full, progress)?;
         let is_complete = is_complete && ranked.len() == spared.len();
         for (site, without) in pruned.kept.iter_mut().filter(|(site, _)| spared.contains(site)) {
-            *without = ranked.iter().find(|it| it.site == *site).map(Ablated::mean);
+            *without = ranked.iter().find(|it| it.site == *site).map(|it| it.values.clone());
         }
         Ok((pruned, of_kind, is_complete))
     }
 
     /// Returns the components outside a circuit.
-    fn except(&self, kept: &[(Site, Option<f64>)]) -> Vec<Site> {
+    pub fn except(&self, kept: &[(Site, Option<Vec<f64>>)]) -> Vec<Site> {
         let all = self.replacements.iter().map(|(site, _)| *site);
         all.filter(|site| kept.iter().all(|(kept, _)| kept != site)).collect()
     }
@@ -221,7 +221,7 @@ impl<B: Backend> Bench<'_, B> {
 
     /// Returns the circuit of the `kept` components, of which some are `ranked`.
     pub fn pruned(&self, kept: &[Site], ranked: &[Ablated], value: f64) -> Pruned {
-        let without = |site: &Site| ranked.iter().find(|it| it.site == *site).map(Ablated::mean);
+        let without = |site: &Site| ranked.iter().find(|it| it.site == *site).map(|it| it.values.clone());
         let kept = kept.iter().map(|site| (*site, without(site))).collect();
         Pruned { kept, value, smaller_sets: None }
     }

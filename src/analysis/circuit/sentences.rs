@@ -2,6 +2,7 @@
 
 mod effects;
 mod heads;
+mod random;
 
 use self::effects::{ablating, describe_effect, effect_at_targets, interval_of_change};
 use self::heads::{after_layer, behaviour, describe_attended};
@@ -78,6 +79,15 @@ fn percent(share: f64) -> String {
     format!("{} %", fixed(share * 100.0, 0))
 }
 
+/// Formats the 95 % interval of a share, or nothing if it is unknown.
+fn interval_of_share(interval: Option<[f64; 2]>) -> String {
+    let [low, high] = match interval {
+        Some(interval) => interval.map(percent),
+        None => return String::new(),
+    };
+    format!(" (95 % interval: {low} to {high})")
+}
+
 /// Names the positions of the targets, if the model is better than the unigram baseline only at some.
 fn describe_selection(Explanation { basis, gain, repeated, .. }: &Explanation) -> Option<String> {
     let is_selection = gain.quantity == Quantity::Loss
@@ -108,15 +118,20 @@ fn describe_circuit(explanation: &Explanation) -> String {
     };
     let heads = components.iter().filter(|component| component.head.is_some()).count();
     let unconfirmed = explanation.circuit_components() - components.len();
+    let complete = match gain.is_complete() {
+        true => "so the circuit is complete",
+        false => "so the circuit is not complete: others do part of the task too",
+    };
     format!(
-        "{} of {} ({}, {}{}) recover {} of the gain over {} on {}{sequences}: {} {} with all others {}, {} for the full \
-         model, {} for the baseline; with these ablated, the others recover {}.",
+        "{} of {} ({}, {}{}) recover {}{} of the gain over {} on {}{sequences}: {} {} with all others {}, {} for the full \
+         model, {} for the baseline; with these ablated, the others recover {}{}, {complete}.",
         explanation.circuit_components(),
         counted(explanation.model_components(), "component"),
         counted(heads, "head"),
         counted(components.len() - heads, "feed-forward layer"),
         if unconfirmed == 0 { String::new() } else { format!(", {unconfirmed} not ablated alone") },
-        percent(gain.faithfulness),
+        percent(gain.shares.faithfulness),
+        interval_of_share(gain.shares.faithfulness_interval),
         gain.baseline_of.name(),
         counted(basis.targets, "target"),
         gain.quantity.name(),
@@ -124,7 +139,8 @@ fn describe_circuit(explanation: &Explanation) -> String {
         gain.ablation.participle(),
         rounded(gain.model),
         rounded(gain.baseline),
-        percent(gain.complement_share),
+        percent(gain.shares.complement_share),
+        interval_of_share(gain.shares.complement_interval),
     )
 }
 
@@ -169,10 +185,20 @@ fn describe_tested(explanation: &Explanation) -> Option<String> {
 const MAX_NAMED_HEADS: usize = 10;
 
 /// Formats the losses on both copies, and the heads of each kind.
-fn describe_repeated(Repeated { length, first_copy, second_copy, heads, .. }: &Repeated) -> Vec<String> {
+fn describe_repeated(
+    Repeated { length, first_copy, second_copy, copy_intervals, heads, .. }: &Repeated,
+) -> Vec<String> {
     let [first, second] = [*first_copy, *second_copy].map(rounded);
+    let [of_first, of_second] = match copy_intervals {
+        Some(intervals) => intervals.map(|interval| {
+            let [low, high] = interval.map(rounded);
+            format!(" (95 % interval: {low} to {high})")
+        }),
+        None => [String::new(), String::new()],
+    };
     let mut sentences = vec![format!(
-        "Random tokens, repeated after {length}: the loss is {first} nats on the first copy and {second} nats on the second."
+        "Random tokens, repeated after {length}: the loss is {first} nats{of_first} on the first copy and {second} \
+         nats{of_second} on the second."
     )];
     for kind in [HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Duplicate] {
         let of_kind = heads.iter().filter(|head| head.kind == kind);

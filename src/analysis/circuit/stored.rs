@@ -128,7 +128,8 @@ impl Explanation {
             (share - expected).abs() <= 1e-6 * expected.abs().max(1.0)
         };
         let has_shares = gain.no_circuit.is_some()
-            || is_share(gain.faithfulness, gain.circuit) && is_share(gain.complement_share, gain.complement);
+            || is_share(gain.shares.faithfulness, gain.circuit)
+                && is_share(gain.shares.complement_share, gain.complement);
         let values = [gain.model, gain.baseline, gain.circuit, gain.complement];
         let is_loss = gain.quantity == Quantity::Loss;
         [
@@ -205,8 +206,9 @@ impl Explanation {
 
 /// Returns true if a lens covers the residual stream at this many depths, at `positions` or more positions.
 fn fits(lens: &Lens, depths: usize, positions: usize) -> bool {
-    let Lens { loss, probability, rank, top } = lens;
+    let Lens { loss, loss_interval, probability, rank, top } = lens;
     [loss.len(), probability.len(), rank.len(), top.len()] == [depths; 4]
+        && [0, depths].contains(&loss_interval.len())
         && top.iter().all(|row| row.len() >= positions)
         && probability.iter().all(|row| row.len() >= positions)
         && rank.iter().all(|row| row.len() >= positions)

@@ -140,7 +140,7 @@ fn handmade_induction_circuit_is_found_with_its_path() {
     let [composition, random] = [edge.composition, edge.random].map(Option::unwrap);
     assert!((composition - 7f64.sqrt().recip()).abs() < 1e-5, "{edge:?}");
     assert!(composition > 2.0 * random && edge.ablated > found.gain.model + 1.0, "{edge:?}");
-    assert!((found.gain.faithfulness - 1.0).abs() < 1e-4 && found.gain.model < 0.2, "{found:?}");
+    assert!((found.gain.shares.faithfulness - 1.0).abs() < 1e-4 && found.gain.model < 0.2, "{found:?}");
     let patching = found.views.patching.as_ref().unwrap();
     // The exchange changes the copied token, not the position it is copied from.
     assert!((patching.heads[1][0] - 1.0).abs() < 1e-3, "{patching:?}");
@@ -170,7 +170,7 @@ fn circuits_among_many_components_are_found_by_gradients() {
     let heads: Vec<_> = found.components.iter().map(|it| (it.layer, it.head)).collect();
     assert_eq!(heads, [(2, Some(1)), (5, Some(0))], "{:?}", found.sentences);
     assert!(
-        (found.gain.faithfulness - 1.0).abs() < 1e-4 && found.components[0].interval.is_some(),
+        (found.gain.shares.faithfulness - 1.0).abs() < 1e-4 && found.components[0].interval.is_some(),
         "{found:?}"
     );
 }
@@ -283,7 +283,11 @@ fn with_harmful_head(strength: f32) -> Decoder<B> {
 #[test]
 fn harmful_components_are_kept_and_reported() {
     let found = explained_on(with_harmful_head(0.95), &[3, 5]);
-    assert!((found.gain.faithfulness - 1.0).abs() <= 0.05, "neither more nor less: {:?}", found.sentences);
+    assert!(
+        (found.gain.shares.faithfulness - 1.0).abs() <= 0.05,
+        "neither more nor less: {:?}",
+        found.sentences
+    );
     let harmful = found.components.iter().find(|it| (it.layer, it.head) == (1, Some(1)));
     let harmful = harmful.unwrap_or_else(|| panic!("the harmful head is missing: {:?}", found.sentences));
     assert!(harmful.ablated < found.gain.model - 0.1, "{harmful:?}");

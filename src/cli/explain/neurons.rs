@@ -32,7 +32,7 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
     ));
     let names: Vec<String> = neurons.iter().map(|it| format!("{}.mlp.{}", it.layer, it.neuron)).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
-    let number = |change: f64| signed(change, 4).replace('-', "−");
+    let number = |change: f64| signed(change, 4);
     for (name, Neuron { ablated, interval, contexts, .. }) in names.iter().zip(neurons) {
         let shown = contexts.iter().take(MAX_SHOWN).map(|context| shown(context, vocabulary));
         let contexts: Vec<String> = shown.collect();
@@ -41,6 +41,22 @@ pub fn print(explanation: &Explanation, vocabulary: &Vocabulary) {
         let change = number(ablated - gain.model);
         say(&format!("  {name:<width$}  {change}{interval}  {}", contexts.join("  ")));
     }
+    if let Some(note) = note_on_chance(explanation) {
+        say(&note);
+    }
+}
+
+/// Names the neurons that change the quantity no more than one with random weights does. They are the last ones.
+fn note_on_chance(Explanation { neurons, gain, random_effects, .. }: &Explanation) -> Option<String> {
+    let random = random_effects.as_ref()?.neurons?.largest;
+    let by_chance = neurons.neurons.iter().filter(|it| (it.ablated - gain.model).abs() <= random).count();
+    let which = match (by_chance, neurons.neurons.len()) {
+        (0, _) => return None,
+        (count, all) if count == all => "None of these neurons changes it more".to_string(),
+        (1, _) => "The last of these neurons changes it no more".to_string(),
+        (count, _) => format!("The last {count} of these neurons change it no more"),
+    };
+    Some(format!("{which} than a neuron with random weights does, which is {}.", fixed(random, 4)))
 }
 
 /// Formats a context as the end of its text that fits into the table, with the activation.

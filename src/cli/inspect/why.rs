@@ -12,6 +12,7 @@ use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::evaluation::DeviceBatch;
 use crate::hooks::NoHooks;
+use crate::numbers::{fixed, signed};
 use crate::terminal::{print_json_line, say};
 use crate::training::RunFolder;
 
@@ -22,23 +23,30 @@ const MAX_LISTED: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     head: [usize; 2],
-    pair: [usize; 2],
+    /// The positions of the query and the key; `None` for the last one.
+    pair: [Option<usize>; 2],
 }
 
-/// Parses `LAYER.HEAD:QUERY:KEY`.
+/// Parses `LAYER.HEAD:QUERY:KEY`. A position is a number, or `last`.
 pub fn parse(text: &str) -> Result<Asked, String> {
     let numbers = || {
         let mut parts = text.split(':');
         let (layer, head) = parts.next()?.split_once('.')?;
-        let all = [layer, head, parts.next()?, parts.next()?].map(|number| number.trim().parse().ok());
-        let [Some(layer), Some(head), Some(query), Some(key)] = all else { return None };
-        parts.next().is_none().then_some(Asked { head: [layer, head], pair: [query, key] })
+        let number = |text: &str| text.trim().parse().ok();
+        let position = |text: &str| match text.trim() {
+            "last" => Some(None),
+            text => number(text).map(Some),
+        };
+        let head = [number(layer)?, number(head)?];
+        let pair = [position(parts.next()?)?, position(parts.next()?)?];
+        parts.next().is_none().then_some(Asked { head, pair })
     };
     numbers().ok_or_else(|| match ["cross.", "encoder."].iter().any(|other| text.starts_with(other)) {
         true => "scores are decomposed only for decoder self-attention, whose heads are written like 1.3"
             .to_string(),
         false => {
-            "write a head and the positions of a query and a key, all from 0, such as 1.3:7:4".to_string()
+            "write a head and the positions of a query and a key, all from 0, such as 1.3:7:4 or 1.3:last:4"
+                .to_string()
         }
     })
 }
@@ -55,13 +63,13 @@ impl Job for Why<'_> {
     type Output = ScoreParts;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<ScoreParts> {
-        let Self { asked: Asked { head: [layer, head], pair: [query, key] }, interventions, folder, sample } =
-            self;
+        let Self { asked: Asked { head: [layer, head], pair }, interventions, folder, sample } = self;
         let (model, description) = input::model::<B::InnerBackend>(folder, &device)?;
         let model = interventions.apply(model, &description, folder, &device)?;
         let (time, source_time) = (sample.inputs.len(), sample.source.as_ref().map_or(0, Vec::len));
         input::check_length(&description, time, source_time)?;
         let decoder = explainable(&model)?;
+        let [query, key] = pair.map(|position| position.unwrap_or(time.saturating_sub(1)));
         let (layers, heads) = (decoder.blocks.len(), description.model.heads);
         let problem = if layer >= layers || head >= heads {
             format!(
@@ -101,17 +109,19 @@ pub fn print(found: &ScoreParts, sample: &Sample, vocabulary: &Vocabulary, is_js
     let token =
         |position: usize| format!("`{}` at position {position}", vocabulary.token(sample.inputs[position]));
     say(&format!(
-        "Head {}.{} attends from {} to {} with weight {:.3}; its score is {:.3}{}.",
+        "Head {}.{} attends from {} to {} with weight {}; its score is {}{}.",
         found.layer,
         found.head,
         token(found.query),
         token(found.key),
-        found.weight,
-        found.score,
-        found.unbounded_score.map_or_else(String::new, |score| format!(" ({score:.3} before the softcap)"))
+        fixed(found.weight, 3),
+        fixed(found.score, 3),
+        found
+            .unbounded_score
+            .map_or_else(String::new, |score| format!(" ({} before the softcap)", fixed(score, 3)))
     ));
     if found.position_bias != 0.0 {
-        say(&format!("The position bias adds {:+.3}.", found.position_bias));
+        say(&format!("The position bias adds {}.", signed(found.position_bias, 3)));
     }
     let parts = |values: &[f64]| values.iter().copied().zip(found.parts.iter().cloned()).collect::<Vec<_>>();
     list("Parts of the query:", parts(&by_query));
@@ -131,5 +141,5 @@ fn list(title: &str, mut parts: Vec<(f64, String)>) {
         parts.push((sum, format!("{} others together", others.len())));
     }
     say(title);
-    parts.iter().for_each(|(value, name)| say(&format!("  {value:+8.3}  {name}")));
+    parts.iter().for_each(|(value, name)| say(&format!("  {:>8}  {name}", signed(*value, 3))));
 }

@@ -1,7 +1,8 @@
 //! The effects of ablations as parts of sentences.
 
-use super::{percent, rounded};
-use crate::analysis::circuit::explanation::{CircuitGain, Component, Explanation};
+use super::{interval_of_share, percent, rounded};
+use crate::analysis::circuit::criteria::{CircuitGain, Minimality};
+use crate::analysis::circuit::explanation::{Component, Explanation};
 use crate::analysis::circuit::question::Quantity;
 use crate::numbers::{counted, signed};
 
@@ -12,8 +13,7 @@ pub(super) fn ablating(gain: &CircuitGain, what: &str) -> String {
 
 /// Formats the 95 % interval of a change, or nothing if it is unknown.
 pub(super) fn interval_of_change(interval: Option<[f64; 2]>) -> String {
-    let signed = |change: f64| signed(change, 2).replace('-', "−");
-    let text = interval.map(|interval| interval.map(signed));
+    let text = interval.map(|interval| interval.map(|change| signed(change, 2)));
     text.map_or(String::new(), |[low, high]| format!(" (95 % interval of the change: {low} to {high})"))
 }
 
@@ -38,10 +38,11 @@ fn effect(quantity: Quantity, full: f64, ablated: f64) -> String {
 
 /// States the effect of a component in the full model and in the circuit.
 pub(super) fn describe_effect(explanation: &Explanation, component: &Component) -> String {
-    let Component { ablated, interval, without, without_kind, .. } = component;
+    let Component { ablated, interval, minimality, .. } = component;
+    let Minimality { without, without_interval, without_kind } = minimality;
     let gain = &explanation.gain;
     let mut effect = effect_at_targets(explanation, *ablated) + &interval_of_change(*interval);
-    if gain.is_harmful(component) {
+    if gain.is_harmful(*ablated, *interval) {
         let this = if explanation.basis.sequences == 1 { "this sequence" } else { "these sequences" };
         effect += &format!(", so it makes the model worse on {this}");
     }
@@ -49,8 +50,15 @@ pub(super) fn describe_effect(explanation: &Explanation, component: &Component) 
         let (verb, change) = (gain.ablation.verb(), self::effect(gain.quantity, gain.model, direct.ablated));
         effect += &format!("; {verb} only its path to the output {change}");
     }
-    let without = without.map(|without| percent(gain.share(without)));
-    let without = without.map(|share| format!("; without it, the circuit recovers {share}"));
+    let without = without.map(|without| {
+        let interval = without_interval.map(|change| gain.share_interval(change));
+        format!(
+            "; without it, the circuit recovers {}{} instead of {}",
+            percent(gain.share(without)),
+            interval_of_share(interval),
+            percent(gain.shares.faithfulness)
+        )
+    });
     let of_kind = without_kind.map(|values| values.map(|value| percent(gain.share(value))));
     let of_kind = of_kind.map(|[none, with]| {
         format!(

@@ -47,14 +47,19 @@ pub(super) fn behaviour(analysis: &HeadAnalysis, component: &Component, scores: 
 }
 
 /// Formats the evidence for a kind, as "weight 0.91, 95 % interval 0.88 to 0.93, over 496 queries, chance 0.10".
-fn evidence(KindScore { kind, score, queries, interval, chance }: &KindScore) -> String {
+fn evidence(KindScore { kind, score, queries, interval, chance, .. }: &KindScore) -> String {
     let name = if *kind == HeadKind::Positional { "distance from uniform weights" } else { "weight" };
     let interval = interval.map(|interval| interval.map(rounded));
     let interval =
         interval.map(|[low, high]| format!(", 95 % interval {low} to {high},")).unwrap_or_default();
     let noun = if *queries == 1 { "query" } else { "queries" };
     let queries = thousands(*queries as f64);
-    format!("{name} {}{interval} over {queries} {noun}, chance {}", rounded(*score), rounded(*chance))
+    // Uniform attention has no distance from itself, which says nothing about chance.
+    let chance = match kind {
+        HeadKind::Positional => String::new(),
+        _ => format!(", chance {}", rounded(*chance)),
+    };
+    format!("{name} {}{interval} over {queries} {noun}{chance}", rounded(*score))
 }
 
 /// Names the tokens that a head attends to at the target of a prompt.

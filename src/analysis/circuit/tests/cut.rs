@@ -59,7 +59,10 @@ fn an_interrupted_search_reports_single_ablations() {
     assert!(found.sentences[0].starts_with("24 of 24 components"), "{:?}", found.sentences);
     let cut = found.cut.unwrap();
     assert_eq!(cut.stages[..2], [ExplanationStage::Components, ExplanationStage::SingleAblations]);
-    assert!(found.components[0].ablated > found.gain.model + 1.0 && found.components[0].without.is_none());
+    assert!(
+        found.components[0].ablated > found.gain.model + 1.0
+            && found.components[0].minimality.without.is_none()
+    );
     let nothing = explained_until(8, ExplanationStage::Components, 0);
     assert!(nothing.gain.no_circuit.unwrap().contains("allow it more time") && nothing.components.is_empty());
 }

@@ -9,7 +9,9 @@ use crate::position::PositionScheme;
 /// Returns the part of each head's weights that depends on positions alone, `[layer][head]`.
 fn positional(model: &Decoder<B>, samples: &[Sample]) -> [[Option<f64>; 2]; 2] {
     let bench = Bench::new(model, samples, &Question::default(), &Default::default()).unwrap();
-    [0, 1].map(|layer| [0, 1].map(|head| bench.positional_score([layer, head], samples)))
+    [0, 1].map(|layer| {
+        [0, 1].map(|head| bench.kind_score(HeadKind::Positional, Site::Pattern(layer, head), samples))
+    })
 }
 
 #[test]
@@ -54,7 +56,7 @@ fn kinds_are_compared_with_chance() {
     for component in &found.components {
         let kinds = component.kinds.iter().filter(|kind| **kind != HeadKind::Copying);
         assert!(kinds.eq(component.kind_scores.iter().map(|it| &it.kind)), "{component:?}");
-        for KindScore { kind, score, queries, interval, chance } in &component.kind_scores {
+        for KindScore { kind, score, queries, interval, chance, .. } in &component.kind_scores {
             let [low, high] = interval.unwrap();
             assert!(low <= *score && *score <= high && *score >= 0.5 && *queries > 30, "{component:?}");
             let (_, of_random) = random.iter().find(|(name, _)| name == kind).unwrap();
@@ -65,6 +67,26 @@ fn kinds_are_compared_with_chance() {
     let mut expected = vec![HeadKind::Induction, HeadKind::PreviousToken, HeadKind::Positional];
     expected.retain(|kind| !scored.contains(kind));
     assert!(expected.is_empty(), "{expected:?} lack evidence");
+}
+
+#[test]
+fn kinds_that_random_weights_reach_are_named() {
+    let samples: Vec<_> = [3, 5].into_iter().flat_map(motifs).collect();
+    let compared = |random: &Model<B>| {
+        let (question, device) = (Question::default(), Default::default());
+        explained_induction().with_random_effects(random, (&samples, &question), &Unwatched, &device).unwrap()
+    };
+    let is_named =
+        |found: &Explanation| found.sentences.iter().any(|it| it.starts_with("These kinds are no evidence"));
+    let found = compared(&randomly_initialised(1));
+    assert!(!is_named(&found), "{:?}", found.sentences);
+    // Scores of the same weights are as high.
+    let found = compared(&Model::Decoder(induction_model()));
+    let scores = found.components.iter().flat_map(|it| &it.kind_scores);
+    assert!(scores.clone().count() >= 3 && scores.clone().all(KindScore::may_be_chance), "{scores:?}");
+    let last = found.sentences.last().unwrap();
+    assert!(last.contains("induction of layer 1 head 0"), "{last}");
+    assert!(last.contains("previous-token of layer 0 head 1"), "{last}");
 }
 
 #[test]
@@ -95,7 +117,7 @@ fn answers_of_any_length_are_compared_with_the_keys_that_they_see() {
     let samples: Vec<Sample> = (0..16).map(sample).collect();
     let bench = Bench::new(&model, &samples, &Question::default(), &Default::default()).unwrap();
     for head in [0, 1] {
-        let score = bench.positional_score([0, head], &samples).unwrap();
+        let score = bench.kind_score(HeadKind::Positional, Site::Pattern(0, head), &samples).unwrap();
         assert!(score < 0.2, "weights without training are nearly uniform over the visible keys: {score}");
     }
 }
