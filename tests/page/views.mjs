@@ -1,16 +1,18 @@
 // Checks what single panels say and where they are: names, numbers, titles, and places in windows of several widths.
 //
-//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html
+//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html INTERRUPTED.html
 //
 // The decoder has two layers, a replay and a circuit; the translator is an encoder-decoder that answers its input; the
-// circuit of the untrained run has nothing to explain. All read integers. Exits like explore.mjs.
+// circuit of the untrained run has nothing to explain. The interrupted run is the decoder without ablations of its heads.
+// All read integers, and the folders of the first two contain `circuit.json`. Exits like explore.mjs.
 
-import { resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, choose, dataset, explore, lowestContrast, middle, page, press, same, text, type, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
 
-const [decoder, translator, untrained] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
+const [decoder, translator, untrained, interrupted] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
 const { value, click } = page;
 const size = (width, height = 800) => page.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
@@ -134,6 +136,7 @@ async function patchTranslator() {
   await value(`document.getElementById("matrix").focus()`);
   for (let i = 0; i < 7; i++) await page.key("ArrowRight");
   for (let i = 0; i < 7; i++) await page.key("ArrowDown");
+  await until(`document.getElementById("exchange").checkVisibility()`, "a token that can be replaced");
   await press("#exchange");
   await until(`document.querySelector("#chips > .replaced") !== null`, "a token is replaced");
   const [start, replaced] = await value(`[document.querySelector("#chips > *"), document.querySelector("#chips > .replaced")].map((chip) => chip.dataset.token)`);
@@ -176,6 +179,51 @@ async function saveHead() {
   check(rows.slice(1).every((row) => row[0] === "cross" && row[2] === "1" && row[3] === "weight"), `rows of the head: ${rows[1]}`);
   const { weight, key } = await dataset("reading");
   same(rows.find((row) => row[5] === key)?.[6], weight, "the weight on the selected key");
+}
+
+/** Checks that the tables of a weight use the width of the panel and are not cut, also after the window is resized. */
+async function fitTables() {
+  for (const report of [decoder, translator]) {
+    await size(1280);
+    await page.open(report);
+    await press("#weight-open");
+    await until(`document.querySelectorAll("#weight .vectors td").length > 0`, "the tables of vectors");
+    for (const width of [1280, 1000, 768, 320]) {
+      await size(width);
+      await value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+      const tables = await value(`Array.from(document.querySelectorAll("#weight .scroll"), (box) => {
+        const bands = Array.from(box.querySelectorAll(".vectors tbody"), (band) => band.rows[0].cells.length - 1);
+        const cell = Math.max(0, ...Array.from(box.querySelectorAll(".vectors td"), (cell) => cell.offsetWidth));
+        return { label: box.ariaLabel, isCut: box.scrollWidth > box.clientWidth, free: box.parentElement.clientWidth - box.clientWidth, bands, cell };
+      })`);
+      check(tables.length > 4 && tables.every(({ isCut }) => !isCut), `${width}: tables are not cut: ${JSON.stringify(tables.filter(({ isCut }) => isCut))}`);
+      // Fewer rows would need more columns than fit.
+      const isWide = ({ free, bands, cell }) => bands.length < 2 || (Math.ceil(bands.reduce((sum, count) => sum + count) / (bands.length - 1)) - bands[0]) * (cell + 1) > free;
+      check(tables.every(isWide), `${width}: tables use the width: ${JSON.stringify(tables.filter((table) => !isWide(table)))}`);
+    }
+  }
+  await size(1200, 1000);
+}
+
+/** Returns the most important heads of the circuit of a run: of its decoder, or of its cross-attention. */
+function circuitHeads(report, isCross) {
+  const { components } = JSON.parse(readFileSync(join(dirname(process.argv[report]), "circuit.json"), "utf8"));
+  return components.filter(({ head, cross }) => Number.isInteger(head) && Boolean(cross) === isCross);
+}
+
+/** Checks that maps open on the heads that the circuit finds important if these were not ablated alone. */
+async function openImportantHeads() {
+  await page.open(interrupted);
+  const [first] = circuitHeads(3, false);
+  const opened = await dataset("reading");
+  same(`${opened.layer}.${opened.head}`, `${first.layer}.${first.head}`, "the first head of an interrupted run");
+  await page.open(translator);
+  await press(radio("kind", "cross"));
+  for (const layer of [1, 0]) {
+    const head = circuitHeads(4, true).find((it) => it.layer === layer)?.head;
+    await press(radio("layer", layer));
+    same(Number((await dataset("reading")).head), head, `the cross-attention head of layer ${layer}`);
+  }
 }
 
 /** Checks that a token in the table of scores is one line, and that no circuit has no losses. */
@@ -229,4 +277,4 @@ async function readCoveredTerm() {
   check(found?.before !== found?.after && found?.describes === "definition", `the covered term shows its definition: ${JSON.stringify(found)}`);
 }
 
-await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, readLast]);
+await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, readLast]);
