@@ -59,9 +59,9 @@ fn panels_name_their_numbers_and_stay_in_view() {
     fs::rename(&analysis, &hidden).unwrap();
     stdout_of(folder, &["report", "decoder", "--out", "interrupted.html"]);
     fs::rename(&hidden, &analysis).unwrap();
-    browse("views.mjs", &[&reports[..], &[folder.join("interrupted.html")]].concat());
-    pictures_open_on_important_heads(folder);
-
     stdout_of(folder, &["inspect", "untrained", "--tokens", "3 1 4", "--out", "inspected"]);
-    browse("links.mjs", &[reports[0].clone(), folder.join("inspected/report.html")]);
+    let inspected = folder.join("inspected/report.html");
+    browse("views.mjs", &[&reports[..], &[folder.join("interrupted.html"), inspected.clone()]].concat());
+    pictures_open_on_important_heads(folder);
+    browse("links.mjs", &[reports[0].clone(), inspected]);
 }

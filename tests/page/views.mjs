@@ -1,10 +1,10 @@
 // Checks what single panels say and where they are: names, numbers, titles, and places in windows of several widths.
 //
-//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html INTERRUPTED.html
+//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html INTERRUPTED.html INSPECTED.html
 //
 // The decoder has two layers, a replay and a circuit; the translator is an encoder-decoder that answers its input; the
 // circuit of the untrained run has nothing to explain. The interrupted run is the decoder without ablations of its heads.
-// All read integers, and the folders of the first two contain `circuit.json`. Exits like explore.mjs.
+// The page of `inspect` has no circuit. All read integers, and the folders of the first two contain `circuit.json`. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -12,7 +12,7 @@ import { pathToFileURL } from "node:url";
 import { check, choose, dataset, explore, lowestContrast, middle, page, press, same, text, type, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
 
-const [decoder, translator, untrained, interrupted] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
+const [decoder, translator, untrained, interrupted, inspected] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
 const { value, click } = page;
 const size = (width, height = 800) => page.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
@@ -226,6 +226,38 @@ async function openImportantHeads() {
   }
 }
 
+/** Takes the tour of a page, and returns the text of each step with the input and the selection that it shows. */
+async function takeTour(report, count) {
+  await page.open(report);
+  await press("#tour-begin");
+  const steps = [];
+  for (let step = 1; step <= count; step++) {
+    await until(`document.getElementById("tour-step").textContent === "Step ${step} of ${count}" && document.getElementById("tour-text").textContent !== ${JSON.stringify(steps.at(-1)?.words ?? "")}`, `step ${step} of ${count}`);
+    const ids = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
+    steps.push({ words: await text("tour-text"), ids, source: await value(`document.getElementById("input-source").value`), reading: await dataset("reading") });
+    await press("#tour-next");
+  }
+  await until(`document.getElementById("tour").hidden`, "the tour ends");
+  return steps;
+}
+
+/** Checks that the tour of an encoder-decoder shows what it reads from its source, and that a page without a circuit has a tour. */
+async function followTours() {
+  const [first, , , reads, replaced] = await takeTour(translator, 5);
+  const [{ layer, head }] = circuitHeads(4, true);
+  check(reads.words.includes("reads the source by cross-attention") && reads.words.includes(`cross-attention, layer ${layer}, head ${head}`), `the map of cross-attention: ${reads.words}`);
+  const { kind, query, key, keyToken, weight } = reads.reading;
+  same(kind, "cross", "the map on display");
+  check(reads.words.includes(`at position ${query} attends to the source token ${keyToken} at position ${key} with a weight of ${Number(weight).toFixed(2)}`), `the weight on the source: ${reads.words}`);
+  same(replaced.ids, first.ids, "no token of the answer is replaced");
+  const [before, after] = [first, replaced].map(({ source }) => source.split(/\s+/));
+  const changed = before.flatMap((token, position) => (token === after[position] ? [] : [position]));
+  same(changed.join(), key, "the source token that the decoder reads is replaced");
+  check(replaced.words.includes(`The source token ${before[Number(key)]} at position ${key}`), `the replaced token: ${replaced.words}`);
+  const steps = await takeTour(inspected, 4);
+  check(!steps.some(({ words }) => /circuit|validation|kind|undefined/.test(words)), `nothing is said about a circuit: ${steps.map(({ words }) => words)}`);
+}
+
 /** Checks that a token in the table of scores is one line, and that no circuit has no losses. */
 async function readLast() {
   await size(320);
@@ -277,4 +309,4 @@ async function readCoveredTerm() {
   check(found?.before !== found?.after && found?.describes === "definition", `the covered term shows its definition: ${JSON.stringify(found)}`);
 }
 
-await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, readLast]);
+await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, followTours, readLast]);
