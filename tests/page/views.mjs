@@ -228,6 +228,7 @@ async function openImportantHeads() {
 
 /** Takes the tour of a page, and returns the text of each step with the input and the selection that it shows. */
 async function takeTour(report, count) {
+  await size(1280, 800);
   await page.open(report);
   await press("#tour-begin");
   const steps = [];
@@ -235,8 +236,12 @@ async function takeTour(report, count) {
     await until(`document.getElementById("tour-step").textContent === "Step ${step} of ${count}" && document.getElementById("tour-text").textContent !== ${JSON.stringify(steps.at(-1)?.words ?? "")}`, `step ${step} of ${count}`);
     const ids = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
     steps.push({ words: await text("tour-text"), ids, source: await value(`document.getElementById("input-source").value`), reading: await dataset("reading") });
+    await new Promise((done) => setTimeout(done, 600)); // the page scrolls
+    const [{ bottom }, { top }] = await value(`["#candidates > :last-child", "#tour"].map((name) => { const { top, bottom } = document.querySelector(name).getBoundingClientRect(); return { top, bottom }; })`);
+    check(bottom <= top, `step ${step}: the last candidate ends at ${bottom}, above the tour at ${top}`);
     await press("#tour-next");
   }
+  await size(1200, 1000);
   await until(`document.getElementById("tour").hidden`, "the tour ends");
   return steps;
 }
