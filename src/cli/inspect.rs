@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The head that the large maps show in every layer, counted from 0. [default: the most important head of each
-    /// layer, or if none is known, the sharpest]
+    /// layer]
     #[arg(long)]
     head: Option<usize>,
     #[command(flatten)]
