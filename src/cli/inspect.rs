@@ -13,6 +13,7 @@ use super::input::{self, OpenedRun, RunArgs};
 use super::interventions::{InterventionArgs, named};
 use super::patch::{PatchArgs, PatchSource};
 use super::pictures::{PictureArgs, weight_colors};
+use crate::analysis::circuit::Explanation;
 use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
     HeadScores, Sample, Score, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
@@ -146,6 +147,7 @@ pub fn run(args: Args) -> Result<()> {
     if layers.is_some() || heads.is_some() || !only.is_empty() {
         return print_selected(&args, &run, (&sample, source));
     }
+    let circuit = out.as_ref().map_or(Ok(None), |_| Explanation::read(&folder.circuit()))?;
     let (view, scores) = run.compute(Inspect(&args, folder, &sample, source))?;
     if !view.probabilities.iter().flatten().all(|probability| probability.is_finite()) {
         return Err(Error::not_finite());
@@ -158,11 +160,11 @@ pub fn run(args: Args) -> Result<()> {
     let style = args.pictures.style()?;
     let options = [args.interventions.options(), args.patch.options()].concat();
     let name = named(folder.name(), &options);
-    let head = args.head.or(config.analysis.head);
+    let shown = (args.head.or(config.analysis.head), circuit.as_ref());
     let initial = sample.clone();
     let chance = chance(slice::from_ref(&initial), &config.model);
     let reading = reading("the given input".to_string(), sample, view, &vocabulary);
-    let mut page = page(name, (vec![reading], 0), (&scores, chance), head, config);
+    let mut page = page(name, (vec![reading], 0), (&scores, chance), shown, config);
     page.heads.colors = args.color_scale.unwrap_or_default();
     page.model = Some(match options.is_empty() {
         false => {

@@ -161,6 +161,11 @@ impl ComparedRun {
             .into_iter()
             .any(|it| ended(it) == self.ended)
     }
+
+    /// Returns the reason why a run without a comparable loss is excluded, such as "diverged".
+    pub fn excluded_because(&self) -> String {
+        if self.has_ended() { "never validated".to_string() } else { self.ended.replace('_', " ") }
+    }
 }
 
 /// Returns the outcome of a run as written in its summary.

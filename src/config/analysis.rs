@@ -16,7 +16,7 @@ pub struct AnalysisConfig {
     /// The kept sequence in the attention pictures, counted from 0.
     pub sample: usize,
     /// The head in the attention pictures of every layer, counted from 0. Omitted: in each layer the head with the
-    /// highest importance.
+    /// highest importance, for cross-attention by the circuit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
     /// The number of validation sequences on which heads are scored and ablated. Ablations read at most a tenth as many

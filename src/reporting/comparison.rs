@@ -2,6 +2,8 @@
 
 mod shared;
 
+use std::collections::BTreeSet;
+
 use causal_attention_report::Picture;
 use causal_attention_report::comparison::{self as plain, Validation, XAxisQuantity};
 use causal_attention_report::scores::HeadScores;
@@ -46,9 +48,12 @@ pub fn comparison_page(comparison: &Comparison) -> String {
 
 fn plain_comparison(comparison: &Comparison) -> plain::Comparison {
     let measure = comparison.measure;
-    let setting = |setting: &ComparedSetting| {
+    let setting = |(index, setting): (usize, &ComparedSetting)| {
         let mean = setting.measured(measure);
+        let runs = comparison.runs.iter().filter(|run| run.setting == index);
+        let reasons: BTreeSet<String> = runs.map(ComparedRun::excluded_because).collect();
         plain::Setting {
+            excluded: mean.is_none().then(|| Vec::from_iter(reasons).join(", ")),
             name: setting.name(),
             mean: mean.map(|mean| mean.mean),
             interval: mean.and_then(|mean| mean.interval),
@@ -66,7 +71,7 @@ fn plain_comparison(comparison: &Comparison) -> plain::Comparison {
         chance: Vec::new(),
     };
     plain::Comparison {
-        settings: comparison.settings.iter().map(setting).collect(),
+        settings: comparison.settings.iter().enumerate().map(setting).collect(),
         runs: comparison.runs.iter().map(run).collect(),
         is_above_floor: measure == Measure::AboveFloor,
     }

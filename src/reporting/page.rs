@@ -13,16 +13,17 @@ use crate::numbers::{clock, fixed, thousands};
 use crate::training::Summary;
 
 /// Returns a page of sequences; `sample` is shown first, and the heads' scores were measured on it alone, with the chance
-/// level of each layer. If `head` is given, it is shown in every layer.
+/// level of each layer. If `head` is given, it is shown in every layer. Otherwise the circuit tells which heads are
+/// important, if they were not ablated.
 pub fn page(
     run: String,
     (readings, sample): (Vec<Reading>, usize),
     scores: (&[Vec<HeadScores>], Vec<scores::HeadScores>),
-    head: Option<usize>,
+    (head, circuit): (Option<usize>, Option<&Explanation>),
     config: &Config,
 ) -> Page {
     let shown = &readings[sample];
-    let heads = heads(shown.sequence.clone(), scores, shown, head);
+    let heads = heads(shown.sequence.clone(), scores, shown, (head, circuit));
     Page { config: config.to_shared_toml(), ..Page::new(run, (readings, sample), heads) }
 }
 

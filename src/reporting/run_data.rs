@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use causal_attention_report::page::Page;
+use causal_attention_report::page::{Heads, Page};
 use causal_attention_report::reading::Reading;
 use causal_attention_report::{LossCurve, Picture, Style, formation, generated, gradients, positions};
 
@@ -86,6 +86,7 @@ impl RunData {
         let shown = shown.min(readings.len().saturating_sub(1));
         let circuit = Explanation::read(&folder.circuit())?;
         circuit.iter().try_for_each(|it| it.check_tokens(vocabulary.size(), &folder.circuit()))?;
+        let heads = (config.analysis.head, circuit.as_ref());
         let mut page = Page {
             film: snapshot_frames(
                 &Snapshots::open(&folder.snapshots(), usize::MAX)?,
@@ -96,7 +97,7 @@ impl RunData {
             circuit: circuit.as_ref().map(page::circuit),
             loss: LossCurve { weights, ..loss_curve(folder.name(), &rows, &summary) },
             history: scores::history(&HeadHistory::open(&folder.head_scores(), usize::MAX)?.all),
-            ..page(folder.name(), (readings, shown), (&analysis.heads, chance), config.analysis.head, &config)
+            ..page(folder.name(), (readings, shown), (&analysis.heads, chance), heads, &config)
         };
         page.heads.measured_on = measured_on(&analysis) + &weights_note;
         let starts = starts(folder, &config, &vocabulary)?;
@@ -104,11 +105,21 @@ impl RunData {
         Ok(Self { page, config, vocabulary, rows, summary, free_running, analysis, circuit })
     }
 
-    /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures.
+    /// Adds an explanation to the page, draws it into `folder`, and returns the paths of the pictures. Redraws the pictures
+    /// of attention if the explanation finds other heads important.
     ///
     /// # Errors
     /// Returns an error if the pictures cannot be written.
     pub fn add_circuit(&mut self, found: Explanation, folder: &Path, style: &Style) -> Result<Vec<PathBuf>> {
+        let Page { readings, sample, heads, .. } = &self.page;
+        let known = (&self.analysis.heads[..], heads.chance.clone());
+        let chosen = (self.config.analysis.head, Some(&found));
+        let Heads { shown, notes, .. } = scores::heads(String::new(), known, &readings[*sample], chosen);
+        if shown != heads.shown {
+            self.page.heads.shown = shown;
+            self.page.heads.notes = notes;
+            save_all(&self.page.pictures(style.logical_width()), folder, style)?;
+        }
         let found_in = (self.page.run.as_str(), style.logical_width());
         let pictures = circuit::pictures(found_in, &found, &self.vocabulary);
         self.page.circuit = Some(page::circuit(&found));

@@ -166,6 +166,10 @@ fn compare_ignores_moved_data_and_unfinished_runs() {
         sentences.contains("1 of 1 run is excluded, because it diverged, did not end or was never validated"),
         "{comparison}"
     );
+    let pictures = ["compare", "one", "two", "paused", "--out", "side", "--format", "svg"];
+    stdout_of(folder, &pictures);
+    let svg = fs::read_to_string(folder.join("side/losses.svg")).unwrap();
+    assert_eq!(svg.matches("excluded: paused").count(), 1, "the row without a result names its reason");
 
     // Losses on different data are not averaged.
     fs::write(folder.join("b.txt"), words.to_uppercase() + "another text").unwrap();

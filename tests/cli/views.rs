@@ -1,9 +1,39 @@
 //! Tests of single panels of report pages: their words and places, links to them, and the undo of typed edits.
 
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::page::browse;
 use super::{small_run, stdout_of};
+
+/// Checks that pictures of the run `translator` show the cross-attention heads that matter most in its circuit.
+fn pictures_open_on_important_heads(folder: &Path) {
+    let run = folder.join("translator");
+    let read = |name: &str| fs::read(run.join(name)).unwrap();
+    let trained = read("plots/attention.png");
+    stdout_of(folder, &["plot", "translator"]);
+    assert!(read("plots/attention.png") == trained, "the circuit chooses the heads during training as later");
+    stdout_of(folder, &["plot", "translator", "--format", "svg", "--out", "plotted"]);
+    let input = ["--source", "7 2 3", "--text", "3 2 7"];
+    let options = ["inspect", "translator", "--format", "svg", "--out", "seen"];
+    stdout_of(folder, &[&options[..], &input].concat());
+    let circuit: Value = serde_json::from_slice(&read("circuit.json")).unwrap();
+    let components = circuit["components"].as_array().unwrap();
+    for layer in 0..2 {
+        let is_of_layer = |it: &&Value| it["cross"] == true && it["layer"] == layer;
+        let head = &components.iter().find(is_of_layer).expect("the answer needs its source")["head"];
+        for pictures in ["plotted", "seen"] {
+            let svg = fs::read_to_string(folder.join(pictures).join("attention.svg")).unwrap();
+            assert!(
+                svg.contains(&format!("cross-attention, layer {layer}, head {head}")),
+                "{pictures}: {head}"
+            );
+        }
+    }
+}
 
 #[test]
 fn panels_name_their_numbers_and_stay_in_view() {
@@ -24,8 +54,14 @@ fn panels_name_their_numbers_and_stay_in_view() {
     let translator = small_run(folder, &[&trained[..], &translator].concat(), "translator");
     let untrained = small_run(folder, &untrained, "untrained");
     let reports = [&decoder, &translator, &untrained].map(|run| run.join("report.html"));
-    browse("views.mjs", &reports);
-
+    // An interrupted run has no analysis.
+    let [analysis, hidden] = ["analysis.json", "hidden"].map(|name| decoder.join(name));
+    fs::rename(&analysis, &hidden).unwrap();
+    stdout_of(folder, &["report", "decoder", "--out", "interrupted.html"]);
+    fs::rename(&hidden, &analysis).unwrap();
     stdout_of(folder, &["inspect", "untrained", "--tokens", "3 1 4", "--out", "inspected"]);
-    browse("links.mjs", &[reports[0].clone(), folder.join("inspected/report.html")]);
+    let inspected = folder.join("inspected/report.html");
+    browse("views.mjs", &[&reports[..], &[folder.join("interrupted.html"), inspected.clone()]].concat());
+    pictures_open_on_important_heads(folder);
+    browse("links.mjs", &[reports[0].clone(), inspected]);
 }

@@ -1,16 +1,18 @@
 // Checks what single panels say and where they are: names, numbers, titles, and places in windows of several widths.
 //
-//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html
+//     node tests/page/views.mjs CHROMIUM DECODER.html TRANSLATOR.html UNTRAINED.html INTERRUPTED.html INSPECTED.html
 //
 // The decoder has two layers, a replay and a circuit; the translator is an encoder-decoder that answers its input; the
-// circuit of the untrained run has nothing to explain. All read integers. Exits like explore.mjs.
+// circuit of the untrained run has nothing to explain. The interrupted run is the decoder without ablations of its heads.
+// The page of `inspect` has no circuit. All read integers, and the folders of the first two contain `circuit.json`. Exits like explore.mjs.
 
-import { resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { check, choose, dataset, explore, lowestContrast, middle, page, press, same, text, type, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
 
-const [decoder, translator, untrained] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
+const [decoder, translator, untrained, interrupted, inspected] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
 const { value, click } = page;
 const size = (width, height = 800) => page.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: false });
 const radio = (name, option) => `label:has(> input[name="${name}"][value="${option}"])`;
@@ -134,6 +136,7 @@ async function patchTranslator() {
   await value(`document.getElementById("matrix").focus()`);
   for (let i = 0; i < 7; i++) await page.key("ArrowRight");
   for (let i = 0; i < 7; i++) await page.key("ArrowDown");
+  await until(`document.getElementById("exchange").checkVisibility()`, "a token that can be replaced");
   await press("#exchange");
   await until(`document.querySelector("#chips > .replaced") !== null`, "a token is replaced");
   const [start, replaced] = await value(`[document.querySelector("#chips > *"), document.querySelector("#chips > .replaced")].map((chip) => chip.dataset.token)`);
@@ -176,6 +179,88 @@ async function saveHead() {
   check(rows.slice(1).every((row) => row[0] === "cross" && row[2] === "1" && row[3] === "weight"), `rows of the head: ${rows[1]}`);
   const { weight, key } = await dataset("reading");
   same(rows.find((row) => row[5] === key)?.[6], weight, "the weight on the selected key");
+}
+
+/** Checks that the tables of a weight use the width of the panel and are not cut, also after the window is resized. */
+async function fitTables() {
+  for (const report of [decoder, translator]) {
+    await size(1280);
+    await page.open(report);
+    await press("#weight-open");
+    await until(`document.querySelectorAll("#weight .vectors td").length > 0`, "the tables of vectors");
+    for (const width of [1280, 1000, 768, 320]) {
+      await size(width);
+      await value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+      const tables = await value(`Array.from(document.querySelectorAll("#weight .scroll"), (box) => {
+        const bands = Array.from(box.querySelectorAll(".vectors tbody"), (band) => band.rows[0].cells.length - 1);
+        const cell = Math.max(0, ...Array.from(box.querySelectorAll(".vectors td"), (cell) => cell.offsetWidth));
+        return { label: box.ariaLabel, isCut: box.scrollWidth > box.clientWidth, free: box.parentElement.clientWidth - box.clientWidth, bands, cell };
+      })`);
+      check(tables.length > 4 && tables.every(({ isCut }) => !isCut), `${width}: tables are not cut: ${JSON.stringify(tables.filter(({ isCut }) => isCut))}`);
+      // Fewer rows would need more columns than fit.
+      const isWide = ({ free, bands, cell }) => bands.length < 2 || (Math.ceil(bands.reduce((sum, count) => sum + count) / (bands.length - 1)) - bands[0]) * (cell + 1) > free;
+      check(tables.every(isWide), `${width}: tables use the width: ${JSON.stringify(tables.filter((table) => !isWide(table)))}`);
+    }
+  }
+  await size(1200, 1000);
+}
+
+/** Returns the most important heads of the circuit of a run: of its decoder, or of its cross-attention. */
+function circuitHeads(report, isCross) {
+  const { components } = JSON.parse(readFileSync(join(dirname(process.argv[report]), "circuit.json"), "utf8"));
+  return components.filter(({ head, cross }) => Number.isInteger(head) && Boolean(cross) === isCross);
+}
+
+/** Checks that maps open on the heads that the circuit finds important if these were not ablated alone. */
+async function openImportantHeads() {
+  await page.open(interrupted);
+  const [first] = circuitHeads(3, false);
+  const opened = await dataset("reading");
+  same(`${opened.layer}.${opened.head}`, `${first.layer}.${first.head}`, "the first head of an interrupted run");
+  await page.open(translator);
+  await press(radio("kind", "cross"));
+  for (const layer of [1, 0]) {
+    const head = circuitHeads(4, true).find((it) => it.layer === layer)?.head;
+    await press(radio("layer", layer));
+    same(Number((await dataset("reading")).head), head, `the cross-attention head of layer ${layer}`);
+  }
+}
+
+/** Takes the tour of a page, and returns the text of each step with the input and the selection that it shows. */
+async function takeTour(report, count) {
+  await size(1280, 800);
+  await page.open(report);
+  await press("#tour-begin");
+  const steps = [];
+  for (let step = 1; step <= count; step++) {
+    await until(`document.getElementById("tour-step").textContent === "Step ${step} of ${count}" && document.getElementById("tour-text").textContent !== ${JSON.stringify(steps.at(-1)?.words ?? "")}`, `step ${step} of ${count}`);
+    const ids = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
+    steps.push({ words: await text("tour-text"), ids, source: await value(`document.getElementById("input-source").value`), reading: await dataset("reading") });
+    await new Promise((done) => setTimeout(done, 600)); // the page scrolls
+    const [{ bottom }, { top }] = await value(`["#candidates > :last-child", "#tour"].map((name) => { const { top, bottom } = document.querySelector(name).getBoundingClientRect(); return { top, bottom }; })`);
+    check(bottom <= top, `step ${step}: the last candidate ends at ${bottom}, above the tour at ${top}`);
+    await press("#tour-next");
+  }
+  await size(1200, 1000);
+  await until(`document.getElementById("tour").hidden`, "the tour ends");
+  return steps;
+}
+
+/** Checks that the tour of an encoder-decoder shows what it reads from its source, and that a page without a circuit has a tour. */
+async function followTours() {
+  const [first, , , reads, replaced] = await takeTour(translator, 5);
+  const [{ layer, head }] = circuitHeads(4, true);
+  check(reads.words.includes("reads the source by cross-attention") && reads.words.includes(`cross-attention, layer ${layer}, head ${head}`), `the map of cross-attention: ${reads.words}`);
+  const { kind, query, key, keyToken, weight } = reads.reading;
+  same(kind, "cross", "the map on display");
+  check(reads.words.includes(`at position ${query} attends to the source token ${keyToken} at position ${key} with a weight of ${Number(weight).toFixed(2)}`), `the weight on the source: ${reads.words}`);
+  same(replaced.ids, first.ids, "no token of the answer is replaced");
+  const [before, after] = [first, replaced].map(({ source }) => source.split(/\s+/));
+  const changed = before.flatMap((token, position) => (token === after[position] ? [] : [position]));
+  same(changed.join(), key, "the source token that the decoder reads is replaced");
+  check(replaced.words.includes(`The source token ${before[Number(key)]} at position ${key}`), `the replaced token: ${replaced.words}`);
+  const steps = await takeTour(inspected, 4);
+  check(!steps.some(({ words }) => /circuit|validation|kind|undefined/.test(words)), `nothing is said about a circuit: ${steps.map(({ words }) => words)}`);
 }
 
 /** Checks that a token in the table of scores is one line, and that no circuit has no losses. */
@@ -229,4 +314,4 @@ async function readCoveredTerm() {
   check(found?.before !== found?.after && found?.describes === "definition", `the covered term shows its definition: ${JSON.stringify(found)}`);
 }
 
-await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, readLast]);
+await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, followTours, readLast]);

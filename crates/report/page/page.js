@@ -54,11 +54,14 @@
 // Data attributes hold tokens as in the vocabulary, not as displayed. The only global variable is `window.model`, which
 // exists if the page contains the model.
 
-/** The layer whose head matters most by its zero ablation; the last one if ablations are unknown. */
-const firstLayer = data.shown.decoder.reduce((most, _, layer) => {
-  const effect = (layer) => data.heads[layer]?.[data.shown.decoder[layer]]?.zero_ablation ?? -Infinity;
-  return effect(layer) >= effect(most) ? layer : most;
-}, 0);
+/** The layer whose head matters most by its zero ablation, or without ablations in the circuit; else the last one. */
+const firstLayer = (() => {
+  const { decoder } = data.shown;
+  const effects = decoder.map((head, layer) => data.heads[layer]?.[head]?.zero_ablation ?? -Infinity);
+  // The components of a circuit are in the order of their importance.
+  const important = data.circuit?.components.find(({ layer, head, cross }) => !cross && head === decoder[layer]);
+  return effects.some(Number.isFinite) || !important ? effects.lastIndexOf(Math.max(...effects)) : important.layer;
+})();
 
 const state = {
   sample: data.sample,
@@ -131,6 +134,7 @@ const mapViews = [
   [["theme", "sample", "kind", "layer", "head", "scale"], drawPair],
   [["query", "key"], readPair],
   [["sample", "kind", "layer", "head", "selected", "isOpen"], () => live && showWeight()],
+  [["size"], () => live && fitVectors()],
   [["sample", "position", "kind", "layer", "head"], () => live && showFlow()],
 ];
 

@@ -1,5 +1,6 @@
-// A tour of the analysis in five steps: a prediction, the head that it depends on, the ablation of this head, the head
-// whose output it reads, and a replaced token.
+// A tour of the model: a prediction, the head that it depends on, the ablation of this head, the head whose output it
+// reads, and a replaced token. An encoder-decoder shows its cross-attention and replaces a token of its source. Without a
+// circuit, the tour shows the head that the page opens on.
 
 const KIND_DESCRIPTIONS = {
   previous_token: "attends to the previous token",
@@ -20,11 +21,16 @@ const MIN_IMPORTANCE = 0.01;
 
 /**
  * Returns the head for the tour: an induction head if there is one, else a head of a known kind, else one in the last
- * layer.
+ * layer. Without a circuit, or if only cross-attention is important, it is the head that the page opens on; `ablated` is
+ * then undefined.
  */
 function tourHead() {
-  const heads = (data.circuit?.components ?? []).filter(({ head, cross, ablated }) => Number.isInteger(head) && !cross && ablated - data.circuit.loss >= MIN_IMPORTANCE);
-  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0] ?? null;
+  const opened = { layer: firstLayer, head: data.shown.decoder[firstLayer], kinds: [] };
+  if (!data.circuit) return opened;
+  const important = data.circuit.components.filter(({ head, ablated }) => Number.isInteger(head) && ablated - data.circuit.loss >= MIN_IMPORTANCE);
+  const heads = important.filter(({ cross }) => !cross);
+  if (heads.length === 0) return important.length > 0 ? opened : null;
+  return heads.find(({ kinds }) => kinds.includes("induction")) ?? heads.find(describe) ?? heads.toSorted((a, b) => b.layer - a.layer)[0];
 }
 
 /** Returns the change that ablates a head. */
@@ -36,9 +42,11 @@ async function readTourSequence(component, { tokens, source = null }) {
   const [plain, ablated] = [await live.forward(tokens, { source }), await live.forward(tokens, { source, interventions })];
   const rows = [plain, ablated].map((answer) => probabilitiesOf(answer, tokens.length));
   const weightAt = ({ layer, head }, query, key) => plain.weights.decoder[layer][head][query * tokens.length + key];
+  /** Returns the weights of a cross-attention head from a query to the source. */
+  const sourceWeights = ({ layer, head }, query) => Array.from(plain.weights.cross[layer][head].slice(query * source.length, (query + 1) * source.length));
   const strongestAt = (query) => largest(Array.from({ length: query + 1 }, (_, key) => weightAt(component, query, key)), 1)[0];
   const [loss, ablatedLoss] = rows.map((row) => mean(surprisals(row, tokens)));
-  return { component, tokens, source, rows, weightAt, strongestAt, loss, ablatedLoss };
+  return { component, tokens, source, rows, weightAt, sourceWeights, strongestAt, loss, ablatedLoss };
 }
 
 /** Returns true if the token before `key` occurs again at `query`, so that an induction head attends to the key. */
@@ -67,8 +75,24 @@ const lossInWords = (loss) => `${loss < data.circuit.loss ? "lowers" : "raises"}
 /** The connection into the tour's head that matters most, with the head that it comes from; undefined if there is none. */
 const tourEdge = ({ layer, head }) => data.circuit.edges.find(({ from, to, from_cross, to_cross }) => Number.isInteger(from[1]) && to[0] === layer && to[1] === head && !from_cross && !to_cross);
 
+/** The most important cross-attention head of the circuit, or else the one that the last layer shows. */
+function tourCrossHead() {
+  const layer = data.shown.cross.length - 1;
+  return data.circuit?.components.find(({ head, cross }) => cross && Number.isInteger(head)) ?? { layer, head: data.shown.cross[layer] };
+}
+
+/** Returns the cell of this head from the chosen position to the token of the source that it attends to most. */
+function sourceCell() {
+  const { source, sourceWeights, chosen: { query } } = tour;
+  const { layer, head } = tourCrossHead();
+  // The replacement of a token that marks the end of the source would mean nothing.
+  const weights = sourceWeights({ layer, head }, query).map((weight, key) => (answerStart().includes(source[key]) ? -Infinity : weight));
+  return { kind: "cross", layer, head, query, key: largest(weights, 1)[0] };
+}
+
 /** Describes the prediction at the chosen position. */
 function predictionText() {
+  const next = tour.component.ablated === undefined ? "the next steps show a head of the model" : "the next steps show why";
   const { query, key } = tour.chosen;
   const probability = (id) => fixed(tour.rows[0][query][id], 2);
   const here = [tourToken(query), ` at position ${query} `];
@@ -77,9 +101,9 @@ function predictionText() {
   }
   if (query + 1 === tour.tokens.length) {
     const target = tourTarget(query);
-    return [...here, "is the last token. After it, the model predicts ", tokenElement(live.tokenizer.token(target)), ` with probability ${probability(target)}; the next steps show why.`];
+    return [...here, "is the last token. After it, the model predicts ", tokenElement(live.tokenizer.token(target)), ` with probability ${probability(target)}; ${next}.`];
   }
-  return [...here, "is followed by ", tourToken(query + 1), `. The model gives this token a probability of ${probability(tour.tokens[query + 1])}; the next steps show why.`];
+  return [...here, "is followed by ", tourToken(query + 1), `. The model gives this token a probability of ${probability(tour.tokens[query + 1])}; ${next}.`];
 }
 
 /** Describes the weight of the chosen cell, and compares its score with the highest of the other keys. */
@@ -91,8 +115,8 @@ async function weightText() {
   const lead = other === undefined ? 0 : seen[key] - seen[other];
   const compared = other === undefined || !Number.isFinite(seen[other]) ? "It is the only key that the query can see."
     : `The score of this key is ${fixed(Math.abs(lead), 2)} ${lead < 0 ? "below" : "above"} the ${lead < 0 ? "highest" : "next"} one, at position ${other}, so its weight is ${factor(Math.exp(Math.abs(lead)))} times as ${lead < 0 ? "small" : "large"}.`;
-  const kind = describe(component) ? `This head ${describe(component)}.` : "This head is not of a known kind.";
-  return [`The map shows where ${componentInWords({ ...component, kind: "decoder" })} attends. ${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
+  const kind = component.ablated === undefined ? "" : describe(component) ? ` This head ${describe(component)}.` : " This head is not of a known kind.";
+  return [`The map shows where ${componentInWords({ ...component, kind: "decoder" })} attends.${kind} ${isTourHead() ? "In the marked cell, " : "In the map of this head, "}`, tourToken(query), ` at position ${query} attends to `, tourToken(key),
     ` at position ${key} with a weight of ${fixed(tour.weightAt(component, query, key), 2)}. ${compared} Click the cell to see how the weight came about.`];
 }
 
@@ -100,8 +124,9 @@ function ablationText() {
   const { component, rows, loss, ablatedLoss, chosen: { query } } = tour;
   const target = tourTarget(query);
   const [probability, ablated] = rows.map((row) => fixed(row[query][target], 3));
+  const known = component.ablated !== undefined ? ` On the validation sequences, where the mean of each position replaces its output, mean-ablating it ${lossInWords(component.ablated)}.` : "";
   return [`Now ${componentInWords({ ...component, kind: "decoder" })} is mean-ablated: its output is replaced by ${ABLATIONS[DEFAULT_ABLATION]}. The probability of `, tokenElement(live.tokenizer.token(target)),
-    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats. On the validation sequences, where the mean of each position replaces its output, mean-ablating it ${lossInWords(component.ablated)}.`];
+    ` after position ${query} changes from ${probability} to ${ablated}, and the loss on this input from ${fixed(loss, 2)} to ${fixed(ablatedLoss, 2)} nats.${known}`];
 }
 
 /** Describes the head that the tour's head reads, and the marked cell in its map. */
@@ -123,6 +148,33 @@ function connectionText() {
   return [...text, isWritten ? ": its key can match a query that repeats this token." : "."];
 }
 
+/** Describes the source token that the decoder reads. */
+function sourceText() {
+  const { source, sourceWeights, chosen: { query } } = tour;
+  const { ablated } = tourCrossHead();
+  const { key, ...cell } = sourceCell();
+  const importance = ablated === undefined ? "" : ` Mean-ablating this head ${lossInWords(ablated)}.`;
+  return [`The head is restored. The decoder reads the source by cross-attention. In the map of ${componentInWords(cell)}, `, tourToken(query), ` at position ${query} attends to the source token `, tokenElement(live.tokenizer.token(source[key])),
+    ` at position ${key} with a weight of ${fixed(sourceWeights(cell, query)[key], 2)}.${importance}`];
+}
+
+/** Describes the prediction after the replacement of a source token. */
+function sourceReplacementText() {
+  const { source, chosen: { query } } = tour;
+  const { key } = sourceCell();
+  const [before, after] = [tour.rows[0], shownAnswer.probabilities].map((rows) => largest(rows[query], 1)[0]);
+  return ["Your turn. The source token ", tokenElement(live.tokenizer.token(source[key])), ` at position ${key}, to which the decoder attended from position ${query}, is replaced by `, tokenElement(live.tokenizer.token(replacedSource()[key])),
+    ". After ", tourToken(query), ` at position ${query}, the model ${after === before ? "still" : "now"} predicts `, tokenElement(live.tokenizer.token(after)),
+    ` with probability ${fixed(shownAnswer.probabilities[query][after], 2)}. Change the source, ablate other heads, or try another sequence.`];
+}
+
+/** Returns the source with another token at the position to which the decoder attends. */
+function replacedSource() {
+  const { source } = tour;
+  const { key } = sourceCell();
+  return source.with(key, otherToken(source, [source[key]]));
+}
+
 function replacementText() {
   const { chosen: { query, key }, replacement } = tour;
   const position = state.position;
@@ -132,14 +184,20 @@ function replacementText() {
     ` with probability ${fixed(shownAnswer.probabilities[position][after], 2)}. Replace another token, ablate other heads, or try another sequence.`];
 }
 
-/** The steps of the tour: the changes of the input, the view to show, and the text on the selection. */
-const TOUR_STEPS = [
-  { input: () => ({}), show: () => ({}), text: predictionText },
-  { input: () => ({}), show: () => ({}), text: weightText },
-  { input: () => ablation(tour.component), show: () => ({}), text: ablationText },
-  { input: () => ({}), show: showConnection, text: connectionText },
-  { input: () => ({ tokens: tour.tokens.with(tour.chosen.key, tour.replacement), before: tour.tokens }), show: () => ({}), text: replacementText },
-];
+/** Returns the steps of the tour: the changes of the input, the view to show, and the text on the selection. */
+function tourSteps() {
+  const nothing = () => ({});
+  const steps = [
+    { input: nothing, show: nothing, text: predictionText },
+    { input: nothing, show: nothing, text: weightText },
+    { input: () => ablation(tour.component), show: nothing, text: ablationText },
+  ];
+  if (live.config.encoder_decoder) {
+    return [...steps, { input: nothing, show: sourceCell, text: sourceText }, { input: () => ({ source: replacedSource() }), show: sourceCell, text: sourceReplacementText }];
+  }
+  const replaced = { input: () => ({ tokens: tour.tokens.with(tour.chosen.key, tour.replacement), before: tour.tokens }), show: nothing, text: replacementText };
+  return [...steps, ...(data.circuit ? [{ input: nothing, show: showConnection, text: connectionText }] : []), replaced];
+}
 /** The steps in which a selection moves the tour to another position. */
 const CHOOSING_STEPS = 3;
 
@@ -164,8 +222,9 @@ let tourRequest = 0;
 async function readTour() {
   if (at("tour").hidden || isTourMoving) return;
   const request = ++tourRequest;
-  const tokens = TOUR_STEPS[tourStep].input().tokens ?? tour.tokens;
-  if (state.sample !== TYPED_SAMPLE || JSON.stringify(shownAnswer?.tokens) !== JSON.stringify(tokens)) {
+  const { text: describeStep, input: inputOfStep } = tourSteps()[tourStep];
+  const { tokens, source } = { tokens: tour.tokens, source: tour.source, ...inputOfStep() };
+  if (state.sample !== TYPED_SAMPLE || JSON.stringify([shownAnswer?.tokens, shownAnswer?.source ?? null]) !== JSON.stringify([tokens, source])) {
     return at("tour-text").replaceChildren("Another sequence is on display. Back and Next return to the sequence of the tour.");
   }
   if (tourStep < CHOOSING_STEPS) {
@@ -173,7 +232,7 @@ async function readTour() {
     const isCell = isTourHead() && state.kind === "decoder" && state.selected.query === query && state.selected.key <= query;
     tour.chosen = { query, key: isCell ? state.selected.key : tour.strongestAt(query) };
   }
-  const text = await TOUR_STEPS[tourStep].text();
+  const text = await describeStep();
   if (request === tourRequest) at("tour-text").replaceChildren(...text);
 }
 
@@ -182,14 +241,16 @@ async function showTourStep(step) {
   const { component, tokens, source, chosen: { query, key } } = tour;
   // The token that replaces the key differs from it and from the query.
   tour.replacement = otherToken(tokens, [tokens[key], tokens[query]]);
-  at("tour-step").replaceChildren(`Step ${step + 1} of ${TOUR_STEPS.length}`);
+  const steps = tourSteps();
+  const isLast = step + 1 === steps.length;
+  at("tour-step").replaceChildren(`Step ${step + 1} of ${steps.length}`);
   at("tour-back").disabled = step === 0;
-  at("tour-next").replaceChildren(step + 1 === TOUR_STEPS.length ? "End the tour" : "Next");
-  at("tour-end").hidden = step + 1 === TOUR_STEPS.length;
+  at("tour-next").replaceChildren(isLast ? "End the tour" : "Next");
+  at("tour-end").hidden = isLast;
   at("tour").hidden = false;
   isTourMoving = true;
-  await change({ tokens, source, first: 0, before: null, ...NO_CHANGES, ...TOUR_STEPS[step].input() });
-  showTyped({ kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false, ...TOUR_STEPS[step].show() });
+  await change({ tokens, source, first: 0, before: null, ...NO_CHANGES, ...steps[step].input() });
+  showTyped({ kind: "decoder", layer: component.layer, head: component.head, query, key, position: query, view: "matrix", difference: false, ...steps[step].show() });
   isTourMoving = false;
   await readTour();
   at("tour").scrollTop = 0;
@@ -220,11 +281,13 @@ function endTour() {
 
 function startTour() {
   const component = tourHead();
-  at("tour-begin").hidden = component === null || data.starts.length === 0;
+  const hasStart = data.starts.some(({ tokens }) => tokens.length > 2);
+  at("tour-begin").hidden = component === null || !hasStart;
   if (!component) return;
+  at("tour-begin").replaceChildren(`Take the tour (${tourSteps().length === 5 ? "five" : "four"} steps)`);
   at("tour-begin").addEventListener("click", () => beginTour(component));
   at("tour-back").addEventListener("click", () => showTourStep(Math.max(tourStep - 1, 0)));
-  at("tour-next").addEventListener("click", () => (tourStep + 1 < TOUR_STEPS.length ? showTourStep(tourStep + 1) : endTour()));
+  at("tour-next").addEventListener("click", () => (tourStep + 1 < tourSteps().length ? showTourStep(tourStep + 1) : endTour()));
   at("tour-end").addEventListener("click", endTour);
   at("tour").addEventListener("keydown", (event) => event.key === "Escape" && endTour());
 }

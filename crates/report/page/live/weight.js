@@ -53,15 +53,29 @@ async function showWeight() {
   shownWeight = { cell, traced };
   at("weight-steps").replaceChildren(...weightSteps({ ...traced, rival, rivalProducts }, cell, cells).map(({ step, title, text, formula, parts = [] }) =>
     element("li", { "data-step": step }, element("h4", {}, title), element("p", {}, ...text), element("p", { class: "formula" }, formula), ...parts)));
+  fitVectors();
   for (const box of at("weight-steps").querySelectorAll(".scroll")) showWithin(box, box.querySelector("tr.chosen"));
 }
 
-/** Returns the number of columns of a table of vectors that fit next to the map, or below it; longer vectors continue in further rows. */
-const vectorColumns = () => (at("weight").clientWidth > 960 ? 16 : 8);
+/** The length of the vectors of a table, and the function that creates the rows of the table with a number of columns. */
+const vectorRows = new WeakMap();
+
+/** Divides the vectors of each table into as few rows of equal length as fit the panel. */
+function fitVectors() {
+  for (const table of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#weight:not([hidden]) .vectors"))) {
+    const { length, rows } = vectorRows.get(table);
+    // A single row of all numbers has the widths that the cells need.
+    table.replaceChildren(...rows(length));
+    const widest = (cells) => Math.max(...Array.from(table.querySelectorAll(cells), (cell) => cell.getBoundingClientRect().width));
+    const room = table.closest("li").clientWidth - widest("tr > :first-child");
+    const fitting = Math.max(Math.floor(room / widest("tr > :not(:first-child)")), 1);
+    table.replaceChildren(...rows(Math.ceil(length / Math.ceil(length / fitting))));
+  }
+}
 
 /**
- * Creates a table of vectors, one per row. The background of a number shows its sign and its size, relative to the
- * largest number of the table, or of the row if the row `isApart`.
+ * Creates a table of vectors, one per row; `fitVectors` divides them into further rows. The background of a number shows
+ * its sign and its size, relative to the largest number of the table, or of the row if the row `isApart`.
  */
 function vectorTable(label, rows) {
   const top = (some) => some.reduce((most, { values }) => values.reduce((most, value) => Math.max(most, Math.abs(value)), most), 1e-9);
@@ -72,15 +86,16 @@ function vectorTable(label, rows) {
     cell.style.setProperty("--share", `${(Math.min(Math.abs(value) / most, 1) * 40).toFixed(1)}%`);
     return cell;
   };
-  const width = rows[0].values.length;
-  const columns = vectorColumns();
-  const bands = Array.from({ length: Math.ceil(width / columns) }, (_, band) => {
-    const [start, end] = [band * columns, Math.min((band + 1) * columns, width)];
+  const { length } = rows[0].values;
+  const bands = (columns) => Array.from({ length: Math.ceil(length / columns) }, (_, band) => {
+    const [start, end] = [band * columns, Math.min((band + 1) * columns, length)];
     const indices = Array.from({ length: end - start }, (_, k) => element("th", { scope: "col" }, String(start + k)));
     return element("tbody", {}, element("tr", {}, element("th", { scope: "col" }, "index"), ...indices),
       ...scaled.map(({ name, values, most }) => element("tr", {}, element("th", { scope: "row" }, name), ...values.slice(start, end).map((value) => cell(value, most)))));
   });
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", { class: "vectors" }, ...bands));
+  const table = element("table", { class: "vectors" });
+  vectorRows.set(table, { length, rows: bands });
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
 }
 
 const norm = (vector) => Math.hypot(...vector);
@@ -179,7 +194,7 @@ function softmaxStep(traced, key, cells) {
   const isHidden = key < first || key >= end;
   const listed = [...order.slice(0, LISTED_KEYS), ...order.slice(LISTED_KEYS).filter(({ index }) => index === key)];
   const table = (rows, label) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", {},
-    element("thead", {}, element("tr", {}, ...["key", "position", "score", "exp(score − max)", "weight"].map((name) => element("th", { scope: "col" }, name)))),
+    element("thead", {}, element("tr", {}, ...[["key"], ["position"], ["score"], ["exp(", element("wbr"), "score − max)"], ["weight"]].map((name) => element("th", { scope: "col" }, ...name)))),
     element("tbody", {}, ...rows.map(({ cell, index }) => element("tr", index === key ? { class: "chosen" } : {},
       element("th", { scope: "row" }, tokenElement(cell.text)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
       element("td", {}, shareText(Math.exp(scores[index] - largestScore))), element("td", {}, shareText(weights[index])))))));

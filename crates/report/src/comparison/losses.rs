@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ComparedRun, Comparison, Setting, XAxisQuantity, color};
-use crate::draw::color::{INK, pale};
+use crate::draw::color::{INK, MUTED, pale};
 use crate::draw::{
     Axis, HEADING, Interval, LABEL_SIZE, LineChart, MARGIN, Mark, Picture, Rect, Scale, Series, Text, legend,
 };
@@ -112,6 +112,10 @@ fn draw_results(picture: &mut Picture, comparison: &Comparison, settings: &[Sett
     for (number, name) in names.iter().enumerate() {
         let (_, y) = chart.point(0.0, height(number));
         picture.text(name, (area.left - 8.0, y), &style.right());
+        if let Some(reason) = &settings[number].excluded {
+            let excluded = style.fit(&format!("excluded: {reason}"), area.width - 8.0);
+            picture.text(&excluded, (area.left + 8.0, y), &style.color(MUTED));
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Setting {
     pub mean: Option<f64>,
     /// The confidence interval of the mean.
     pub interval: Option<[f64; 2]>,
+    /// The reason why no run of the setting has a result, such as "diverged"; `None` if one has.
+    pub excluded: Option<String>,
 }
 
 /// A run of a comparison.

@@ -89,7 +89,7 @@ impl Axis {
         }
         self.labelled(match self.scale {
             Scale::Logarithmic => log_ticks(self.range),
-            Scale::Linear => self.range.ticks(max_ticks),
+            Scale::Linear => self.range.several_ticks(max_ticks),
             Scale::Integer => self.range.integer_ticks(max_ticks),
         })
     }
@@ -249,11 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn log_axes_have_two_distinct_labels() {
+    fn axes_have_two_distinct_labels() {
+        let lengths = [1e-7, 1e-4, 0.003, 0.02, 0.1, 0.31, 0.55, 0.9, 1.7, 2.49, 2.51, 4.0, 8.1, 17.0];
         for start in (-90..90).map(|i| f64::from(i) * 0.0837) {
-            for length in [1e-7, 1e-4, 0.003, 0.02, 0.1, 0.31, 0.55, 0.9, 1.7, 2.49, 2.51, 4.0, 8.1, 17.0] {
-                let range = Interval { start, end: start + length };
-                let axis = Axis::new("rate", range, Scale::Logarithmic);
+            let ranges = lengths.iter().map(|length| Interval { start, end: start + length });
+            let scales = [Scale::Linear, Scale::Logarithmic];
+            for (range, scale) in ranges.flat_map(|range| scales.map(|scale| (range, scale))) {
+                let axis = Axis::new("rate", range, scale);
                 let ticks = axis.ticks(2);
                 let labels: std::collections::BTreeSet<_> = ticks.iter().map(|(_, label)| label).collect();
                 assert!(labels.len() == ticks.len() && ticks.len() >= 2, "{range:?}: {ticks:?}");

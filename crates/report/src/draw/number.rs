@@ -49,6 +49,13 @@ impl Interval {
         (first..=last).map(|i| i as f64 * step).collect()
     }
 
+    /// Returns the [`ticks`](Self::ticks), or if a single one is within the interval, at least two on a finer scale.
+    pub(crate) fn several_ticks(&self, max_ticks: usize) -> Vec<f64> {
+        // The step is at most 2.5 times a fifth of the interval, so at least two multiples of it are within.
+        let finer = (max_ticks..=max_ticks.max(5)).map(|count| self.ticks(count));
+        finer.into_iter().find(|ticks| ticks.len() >= 2).unwrap_or_default()
+    }
+
     /// Returns both ends and evenly spaced values between them, with at most `max_ticks` steps. A step has at most two
     /// digits; steps of 1, 2, 2.5 or 5 times a power of ten are preferred, then smaller steps. If zero is in the
     /// interval, it is one of the values. Returns `None` if no step fits, or no integer step with `only_integers`.

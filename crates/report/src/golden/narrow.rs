@@ -1,7 +1,9 @@
 //! Golden tests of all pictures in the widths of PDFs: no text is cut, covered or too small.
 
-use super::samples::samples;
+use super::heads::KINDS;
+use super::samples::{compared, samples};
 use super::{Pixels, loss};
+use crate::comparison::{self, Comparison, Setting, XAxisQuantity};
 use crate::draw::{PictureFormat, Style, raster};
 
 /// Returns the width for which a PDF of this many points is drawn.
@@ -44,4 +46,21 @@ fn narrow_pictures_are_drawn_narrower() {
     let pdf = Style { format: PictureFormat::Pdf, width: 246, ..Style::default() };
     let bytes = picture.encode(&pdf).unwrap();
     assert!(String::from_utf8_lossy(&bytes).contains("/MediaBox [0 0 246 "));
+}
+
+#[test]
+fn rows_without_results_name_their_reason() {
+    let names = ["rotary", "alibi", "learned"].map(|name| format!("model.position = {name}"));
+    let mut comparison = compared(&names);
+    let drawn = |comparison: &Comparison, width: f64| {
+        comparison::pictures(comparison, XAxisQuantity::Steps, &KINDS, width)[0].to_svg().unwrap()
+    };
+    assert!(!drawn(&comparison, 900.0).contains("excluded"));
+    let excluded = Some("diverged".to_string());
+    comparison.settings[2] = Setting { name: names[2].clone(), excluded, ..Setting::default() };
+    comparison.runs[2].result = None;
+    for width in [logical(246), 900.0] {
+        let svg = drawn(&comparison, width);
+        assert_eq!(svg.matches("excluded: diverged").count(), 1, "{width}: {svg}");
+    }
 }

@@ -282,6 +282,7 @@ pub(super) fn compared(settings: &[String]) -> Comparison {
         name: name.clone(),
         mean: Some(mean(i)),
         interval: Some([mean(i) - 0.25, mean(i) + 0.25]),
+        excluded: None,
     };
     let run = |setting: usize| ComparedRun {
         name: format!("runs/repeat-decoder_{setting}"),
