@@ -93,7 +93,7 @@ fn shown_heads(reading: &Reading, given: &ShownHeads, circuit: Option<&Explanati
 fn important_head(circuit: &Explanation, layer: usize, is_cross: bool) -> Option<usize> {
     let is_of_layer = |it: &&Component| it.layer == layer && it.cross == is_cross && it.head.is_some();
     let mut heads = circuit.components.iter().filter(is_of_layer);
-    heads.find(|it| !circuit.gain.is_harmful(it))?.head
+    heads.find(|it| !circuit.gain.is_harmful(it.ablated, it.interval))?.head
 }
 
 /// Returns the note on a head, such as "induction 0.93 (chance 0.05)".

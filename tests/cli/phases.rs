@@ -88,7 +88,7 @@ fn refused(folder: &Path, arguments: &[&str]) -> String {
 #[test]
 fn runs_that_cannot_be_searched_are_refused() {
     let dir = TempDir::new().unwrap();
-    let unscored = small_run(dir.path(), &["training.steps=6"], "unscored");
+    let unscored = small_run(dir.path(), &["training.steps=6", "analysis.every=0"], "unscored");
     let error = refused(dir.path(), &["phases", "unscored"]);
     assert!(error.contains("did not record the scores") && error.contains("analysis.every"), "{error}");
     let weights = unscored.join("model.safetensors");

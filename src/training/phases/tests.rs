@@ -5,7 +5,6 @@ use super::found::MeasuredStep;
 use super::*;
 use crate::analysis::{HeadScores, Score, ScoredStep};
 use crate::backend::choose;
-use crate::config::BackendName;
 use crate::training::metrics::{Row, Split, read as read_metrics};
 use crate::training::{Mode, RunInputs, RunPath, checkpoint_steps, dataset, launch_with};
 
@@ -31,7 +30,7 @@ fn trained(folder: &Path, set: &[&str]) -> (RunFolder, Config, Control) {
     ];
     let set: Vec<String> = base.iter().chain(set).map(ToString::to_string).collect();
     let config = Config::parse("", Path::new("config.toml"), &set).unwrap();
-    let control = Control::unwatched(choose(Some(BackendName::Flex), None).unwrap());
+    let control = Control::unwatched(choose(None, None).unwrap());
     let run = RunFolder::at(folder.join("run"));
     let mode = Mode::New(RunPath::Folder(run.path().to_path_buf()));
     launch_with(&config, mode, &control, RunInputs::default()).unwrap();
@@ -222,10 +221,10 @@ fn changes_at_the_same_time_are_one_phase() {
     assert_eq!(phases.len(), 1, "{phases:?}");
     assert_eq!(phases[0].between, [20, 24]);
     assert_eq!(phases[0].head(), Some([1, 0]));
-    assert_eq!(
-        phases[0].changes.iter().map(|change| change.values).collect::<Vec<_>>(),
-        [[3.0, 1.0], [0.1, 0.9]]
-    );
+    assert_eq!(phases[0].changes.len(), 2);
+    for (change, expected) in phases[0].changes.iter().zip([[3.0, 1.0], [0.1, 0.9]]) {
+        assert!((0..2).all(|end| (change.values[end] - expected[end]).abs() < 1e-9), "{change:?}");
+    }
 }
 
 #[test]
