@@ -338,6 +338,7 @@ impl Job for Explain<'_> {
         let has_ended = |stage| watch.is_some_and(|watch| watch.ends(stage));
         let follow = watch.unwrap_or(&Unwatched);
         let found = match has_ended(ExplanationStage::Neurons) {
+            _ if options.neurons == 0 => found,
             true => found.without_neurons(),
             false => {
                 let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;

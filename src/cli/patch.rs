@@ -99,7 +99,7 @@ fn resolve(position: i64, time: usize, what: &str, remedy: &str) -> Result<usize
     }
     let last = time.saturating_sub(1);
     Err(Error::Input(format!(
-        "--at: position {position} is outside {what}, whose positions are 0 to {last}; {remedy}"
+        "--at: position {position} is outside {what}, of which the model reads the positions 0 to {last}; {remedy}"
     )))
 }
 
@@ -257,7 +257,9 @@ mod tests {
         assert_eq!(Positions::Range(1, 2).pairs(5, 3).unwrap(), [[1, 1], [2, 2]]);
         let problem = Positions::All.pairs(5, 3).unwrap_err().to_string();
         assert!(
-            problem.contains("position 3 is outside the --patch-from text, whose positions are 0 to 2"),
+            problem.contains(
+                "position 3 is outside the --patch-from text, of which the model reads the positions 0 to 2"
+            ),
             "{problem}"
         );
     }

@@ -248,4 +248,8 @@ fn an_attention_score_is_decomposed() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(problem), "{asked}: {}", text(&output.stderr));
     }
+    small_run(dir.path(), &["training.steps=3", "model.window=2"], "windowed");
+    let arguments = [&["inspect", "windowed"], &tokens[..], &["--why", "1.1:4:2"]].concat();
+    let stderr = text(&program(dir.path()).args(&arguments).output().unwrap().stderr);
+    assert!(stderr.contains("the key at position 2 is outside the window of 2 of layer 1"), "{stderr}");
 }

@@ -84,8 +84,16 @@ fn impossible_patches_are_refused() {
             "resid_pst.1@last",
             "--at: `resid_pst.1` matches no site of this model; the nearest are resid_post.1",
         ),
-        (&score, "embed@9", "--at: position 9 is outside the input of 7 tokens, whose positions are 0 to 6"),
-        (&score, "embed@5", "--at: position 5 is outside the --patch-from text of 4 tokens"),
+        (
+            &score,
+            "embed@9",
+            "--at: position 9 is outside the input, of which the model reads the positions 0 to 6",
+        ),
+        (
+            &score,
+            "embed@5",
+            "--at: position 5 is outside the --patch-from text, of which the model reads the positions 0 to 3",
+        ),
         (
             &score,
             "attn.0.pattern@last",

@@ -35,7 +35,8 @@ fn with_phase(folder: &Path, at: usize) {
     fs::write(path, summary.to_string()).unwrap();
 }
 
-const RECORDING: [&str; 3] = ["training.steps=60", "analysis.every=5", "analysis.sequences=8"];
+const RECORDING: [&str; 4] =
+    ["training.steps=60", "model.dropout=0.1", "analysis.every=5", "analysis.sequences=8"];
 
 #[test]
 fn phases_are_located_by_an_exact_replay() {
@@ -102,7 +103,7 @@ fn runs_that_cannot_be_searched_are_refused() {
     with_phase(&folder, 30);
     let error = refused(dir.path(), &["phases", "text", "--budget", "0.000001"]);
     assert!(error.contains("too small for the first phase") && error.contains("--budget 1"), "{error}");
-    fs::write(dir.path().join("book.txt"), "to be or not to be, that is a question!. ".repeat(40)).unwrap();
+    fs::write(dir.path().join("book.txt"), "to be or not to be, this is the question. ".repeat(40)).unwrap();
     let error = refused(dir.path(), &["phases", "text"]);
     assert!(error.contains("data") && error.contains("restore"), "{error}");
     fs::remove_file(dir.path().join("book.txt")).unwrap();

@@ -21,7 +21,7 @@ PARTICIPLES = {"mean": "mean-ablated", "resample": "resampled from the corrupted
 INPUTS = {"query": "queries", "key": "keys", "value": "values"}
 CUTS = {
     "components": "the circuit may contain components that do not matter",
-    "proof": "a smaller circuit may exist",
+    "proof": "the proof that no smaller circuit exists is unfinished",
     "single_ablations": "not all components were ablated alone",
     "weights": "the weights of the heads were not analysed",
     "lens": "the logit lens is missing",
@@ -100,7 +100,7 @@ class Explanation:
         percent(found["others"], fields["complement_share"])
         self.shares(found["of_circuit"], fields.get("faithfulness_interval"))
         self.shares(found["of_others"], fields.get("complement_interval"))
-        assert (found["not"] is None) == (fields["complement_share"] <= 0.05), found[0]
+        assert (found["not"] is None) == (number(found["others"][:-2]) <= 5), found[0]
         assert fields["baseline_of"].split("_")[0] in found["baseline"].replace("-", "_"), found["baseline"]
         assert found["name"] == self.name and found["ablation"] == PARTICIPLES[fields["ablation"]], found[0]
         for group, key in [("circuit", "circuit"), ("model", "model"), ("value", "baseline")]:
@@ -243,6 +243,28 @@ class Explanation:
             close(found["largest"], effect["largest"], digits)
         return check
 
+    def whole_model(self, found):
+        fields = self.fields
+        total = fields["cross_heads"] + sum(len(layer) + 1 for layer in fields["weights"])
+        unconfirmed = fields.get("cut", {}).get("unconfirmed", 0)
+        assert len(fields["components"]) + unconfirmed == total and found["name"] == self.name, found[0]
+        assert (found["unknown"] is not None) == ("components" in fields.get("cut", {}).get("stages", [])), found[0]
+        assert [number(found["targets"]), number(found["sequences"] or "1")] == [fields["targets"], fields["sequences"]]
+        close(found["model"], fields["model"])
+        close(found["value"], fields["baseline"])
+
+    def small_effects(self, found):
+        random, fields = self.fields["random_effects"], self.fields
+        kinds = [("component", fields["components"], random["largest"]),
+                 ("connection", fields["edges"], random.get("connections", {}).get("largest", 0)),
+                 ("path", fields["direct"], random.get("direct", {}).get("largest", 0))]
+        expected = []
+        for name, items, largest in kinds:
+            small = sum(abs(it["ablated"] - self.full) <= largest for it in items)
+            expected += [(small, len(items), name)] if small else []
+        named = re.findall(rf"({NUMBER}) of the ({NUMBER}) (component|connection|path)s?", found[1])
+        assert [(number(small), number(count), name) for small, count, name in named] == expected, found[0]
+
     def random_circuit(self, found):
         assert found["name"] == self.name and number(found["count"]) == len(self.fields["components"]), found[0]
         assert found["one"] == found["all"] == PARTICIPLES[self.fields["ablation"]], found[0]
@@ -275,7 +297,11 @@ class Explanation:
     def by_chance(self, found):
         lowest = lambda score: score.get("interval", [score["score"]])[0]
         expected = [head for _, head, score in self.scores() if score["random"] >= lowest(score)]
-        assert found[1].split(", ") == expected, found[0]
+        copying = dict(self.fields["random_effects"]["kinds"]).get("copying")
+        for it in self.fields["components"]:
+            if "copying" in it["kinds"] and copying >= self.fields["weights"][it["layer"]][it["head"]]["copying"]:
+                expected.append(f"copying of layer {it['layer']} head {it['head']}")
+        assert sorted(found[1].split(", ")) == sorted(expected), found[0]
 
     def tested(self, found):
         connections = self.fields["connections"]
@@ -350,6 +376,7 @@ AFTER = (rf"(?P<verb>\S+) {{}}at all positions (?P<effect>(?:raises|lowers|leave
          rf"(?:; with the other induction heads ablated, it recovers (?P<none>{NUMBER} %) without this one and "
          rf"(?P<only>{NUMBER} %) with it)?\.")
 END = r"(?:layer \d+ (?:cross-attention )?head \d+|the feed-forward layer of layer \d+)"
+ABLATING = "(?:mean-ablating|resampling)"
 RANDOM = (rf"With random weights, {{}} any one of (?P<count>{NUMBER}) {{}} changes the {{}} by at most "
           rf"(?P<largest>{NUMBER})\.")
 FORMS = [
@@ -371,12 +398,12 @@ FORMS = [
     (rf"Exchanging the tokens that determine the answer (lowers|raises) the logit difference from ({NUMBER}) to "
      rf"({NUMBER}) \(({NUMBER}) pairs?\); restoring (.*) of layer (\d+) recovers ({NUMBER} %) of the change"
      rf"( \(95 % interval over the pairs: ({NUMBER} %) to ({NUMBER} %)\))?\.", Explanation.patching),
-    (RANDOM.format("ablating", "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
-    (RANDOM.format("ablating the path to the output of", "components?", "(?:.*)"),
+    (RANDOM.format(ABLATING, "connections?", "(?:.*)"), lambda it, found: it.random("connections", 2)(found)),
+    (RANDOM.format(f"{ABLATING} the path to the output of", "components?", "(?:.*)"),
      lambda it, found: it.random("direct", 2)(found)),
     (rf"With random weights, the largest mean contribution of (?P<count>{NUMBER}) components? to the logits is "
      rf"(?P<largest>{NUMBER})\.", lambda it, found: it.random("attribution", 2)(found)),
-    (RANDOM.format("ablating", "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
+    (RANDOM.format(ABLATING, "neurons?", "(?:.*)"), lambda it, found: it.random("neurons", 4)(found)),
     (RANDOM.format("restoring", f"components? in {NUMBER} pairs?", "logit difference"),
      lambda it, found: it.random("patching", 2)(found)),
     (r"With random weights, the largest scores of heads are: (.*)\.", Explanation.random_scores),
@@ -385,9 +412,14 @@ FORMS = [
      Explanation.random_circuit),
     (rf"With random weights, the loss is ({NUMBER}) nats on the first copy and ({NUMBER}) nats on the second\.",
      Explanation.random_copies),
+    (r"The effects of (.*) are no larger than those with random weights, so they may be due to chance\.",
+     Explanation.small_effects),
+    (rf"(?:No component|(?P<unknown>It is unknown which components)) of the model can be omitted at this tolerance for the gain "
+     rf"over [^:]* on (?P<targets>{NUMBER}) targets?(?: of (?P<sequences>{NUMBER}) sequences)?: (?P<name>.*?) "
+     rf"(?P<model>{NUMBER}) for the full model, (?P<value>{NUMBER}) for the baseline\.", Explanation.whole_model),
     (r"These kinds are no evidence of learning, because a head with random weights scores as high: (.*)\.",
      Explanation.by_chance),
-    (rf"With random weights, ablating any one of the (?P<count>{NUMBER}) components?(?: with the largest estimates, of {NUMBER},)? changes the (?P<name>.*) by at most "
+    (rf"With random weights, {ABLATING} any one of the (?P<count>{NUMBER}) components?(?: with the largest estimates, of {NUMBER},)? changes the (?P<name>.*) by at most "
      rf"(?P<largest>{NUMBER}) on the same (?P<targets>{NUMBER}) targets?\.", Explanation.chance),
     (rf"Of ({NUMBER}) possible connections? between these components, ({NUMBER}) with the largest estimated effects were "
      r"ablated\.", Explanation.tested),

@@ -103,8 +103,9 @@ impl CircuitGain {
         [one.min(other), one.max(other)]
     }
 
-    /// Returns true if the circuit is complete: the other components recover at most the tolerated share of the gain.
+    /// Returns true if the circuit is complete: the other components recover at most the tolerated share of the gain, rounded to
+    /// percent.
     pub fn is_complete(&self) -> bool {
-        self.shares.complement_share <= TOLERANCE
+        (100.0 * self.shares.complement_share).round() <= 100.0 * TOLERANCE
     }
 }

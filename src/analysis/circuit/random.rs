@@ -12,6 +12,7 @@ use super::pass::{Site, explainable};
 use super::question::Question;
 use super::repeat::{copy_losses, largest_weights};
 use super::watch::{ExplanationStage, Watch};
+use super::weights::{HeadMatrices, to_embedding};
 use super::{neurons, patching, paths};
 use crate::Result;
 use crate::analysis::Sample;
@@ -145,6 +146,12 @@ impl Explanation {
                 let scores = sites.filter_map(|site| bench.kind_score(kind, site, samples));
                 found.push(KindOfRandom { kind, cross: *cross, score: scores.fold(0.0, f64::max) });
             }
+        }
+        if self.components.iter().any(|component| component.kinds.contains(&HeadKind::Copying)) {
+            let (logits, [vocab, _]) = (to_embedding(bench.model), bench.model.embedding.token.weight.dims());
+            let heads = HeadMatrices::all(bench.model).into_iter().flatten();
+            let score = heads.map(|head| head.copying(&logits, vocab)).fold(f64::NEG_INFINITY, f64::max);
+            found.push(KindOfRandom { kind: HeadKind::Copying, cross: false, score });
         }
         found
     }

@@ -34,16 +34,7 @@ pub(super) fn sentences(
     }
     sentences.extend(describe_selection(explanation));
     sentences.push(describe_circuit(explanation));
-    sentences.push(match explanation.gain.smaller_sets {
-        Some(sets) => format!(
-            "No smaller circuit exists at this tolerance: {} evaluated.",
-            match sets {
-                1 => "the only smaller set of components was".to_string(),
-                _ => format!("all {} smaller sets of components were", thousands(sets as f64)),
-            }
-        ),
-        None => "The search was greedy, so a smaller circuit may exist.".to_string(),
-    });
+    sentences.extend(describe_proof(explanation));
     sentences.extend(explanation.cut.as_ref().map(describe_cut));
     sentences.extend(describe_tested(explanation));
     for component in &explanation.components {
@@ -117,6 +108,9 @@ fn describe_circuit(explanation: &Explanation) -> String {
         count => format!(" of {}", counted(count, "sequence")),
     };
     let heads = components.iter().filter(|component| component.head.is_some()).count();
+    if explanation.circuit_components() == explanation.model_components() {
+        return describe_whole_model(explanation, &sequences);
+    }
     let unconfirmed = explanation.circuit_components() - components.len();
     let complete = match gain.is_complete() {
         true => "so the circuit is complete",
@@ -144,11 +138,42 @@ fn describe_circuit(explanation: &Explanation) -> String {
     )
 }
 
+/// States whether a smaller circuit may exist, unless the sentence about stages that ended early does.
+fn describe_proof(Explanation { gain, cut, .. }: &Explanation) -> Option<String> {
+    let is_cut = cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Proof));
+    match gain.smaller_sets {
+        Some(1) => Some(
+            "No smaller circuit exists at this tolerance: the only smaller set of components was evaluated."
+                .into(),
+        ),
+        Some(sets) => Some(format!(
+            "No smaller circuit exists at this tolerance: all {} smaller sets of components were evaluated.",
+            thousands(sets as f64)
+        )),
+        None => (!is_cut).then(|| "The search was greedy, so a smaller circuit may exist.".into()),
+    }
+}
+
+/// Formats the circuit that is the whole model.
+fn describe_whole_model(Explanation { gain, basis, cut, .. }: &Explanation, sequences: &str) -> String {
+    let is_cut = cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Components));
+    format!(
+        "{} of the model can be omitted at this tolerance for the gain over {} on {}{sequences}: {} {} for the full model, {} \
+         for the baseline.",
+        if is_cut { "It is unknown which components" } else { "No component" },
+        gain.baseline_of.name(),
+        counted(basis.targets, "target"),
+        gain.quantity.name(),
+        rounded(gain.model),
+        rounded(gain.baseline),
+    )
+}
+
 /// Formats the stages that ended early.
 fn describe_cut(Cut { stages, .. }: &Cut) -> String {
     let missing = stages.iter().map(|stage| match stage {
         ExplanationStage::Components => "the circuit may contain components that do not matter",
-        ExplanationStage::Proof => "a smaller circuit may exist",
+        ExplanationStage::Proof => "the proof that no smaller circuit exists is unfinished",
         ExplanationStage::SingleAblations => "not all components were ablated alone",
         ExplanationStage::Weights => "the weights of the heads were not analysed",
         ExplanationStage::Connections => "not all connections were ablated",
@@ -298,4 +323,29 @@ fn describe_patching(patching: &Patching) -> Option<String> {
         percent(*share),
         interval.unwrap_or_default()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::circuit::tests::explained_induction;
+
+    #[test]
+    fn a_circuit_of_all_components_has_no_others() {
+        let mut found = explained_induction();
+        assert!(
+            describe_circuit(&found)
+                .starts_with("2 of 6 components (2 heads, 0 feed-forward layers) recover 100 % (")
+        );
+        // One layer with one head and a feed-forward layer.
+        found.heads.weights.truncate(1);
+        found.heads.weights[0].truncate(1);
+        let all = describe_circuit(&found);
+        assert!(
+            all.starts_with("No component of the model can be omitted at this tolerance")
+                && !all.contains("others")
+        );
+        found.cut = Some(Cut { stages: vec![ExplanationStage::Components], unconfirmed: 0 });
+        assert!(describe_circuit(&found).starts_with("It is unknown which components"));
+    }
 }

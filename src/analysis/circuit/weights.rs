@@ -153,15 +153,25 @@ impl<B: Backend> HeadMatrices<B> {
         [qk, singular_values(&self.value, &self.output)]
     }
 
-    /// Analyses the head's weights; `logits` is [`to_embedding`] of a model with `vocab` tokens.
-    pub fn weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
+    /// Returns the eigenvalues of `W_E OV W_U` that are not zero; `logits` is [`to_embedding`] of a model with `vocab` tokens.
+    fn token_eigenvalues(&self, logits: &Tensor<B, 2>, vocab: usize) -> Vec<Complex64> {
         // The non-zero eigenvalues of W_E W_V W_O W_U are those of W_O W_U W_E W_V.
         let small = self.output.clone().matmul(logits.clone()).matmul(self.value.clone());
         let mut eigenvalues = eigenvalues(complex(small));
         // Logits minus their mean have at most rank `vocab - 1`. Further eigenvalues are zero up to rounding.
         eigenvalues.sort_by(|a, b| modulus(*b).total_cmp(&modulus(*a)));
         eigenvalues.truncate(vocab.saturating_sub(1).max(1));
-        let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
+        eigenvalues
+    }
+
+    /// Returns the copying score, as [`weights`](Self::weights) does.
+    pub fn copying(&self, logits: &Tensor<B, 2>, vocab: usize) -> f64 {
+        copying(&self.token_eigenvalues(logits, vocab))
+    }
+
+    /// Analyses the head's weights; `logits` is [`to_embedding`] of a model with `vocab` tokens.
+    pub fn weights(&self, logits: &Tensor<B, 2>, vocab: usize) -> HeadWeights {
+        let eigenvalues = self.token_eigenvalues(logits, vocab);
         let moduli = eigenvalues.iter().map(|value| modulus(*value)).sum::<f64>();
         // Eigenvalues that are zero up to rounding are neither positive nor negative.
         let min_modulus = 1e-6 * moduli / eigenvalues.len() as f64;
@@ -170,7 +180,7 @@ impl<B: Backend> HeadMatrices<B> {
         HeadWeights {
             qk,
             ov,
-            copying: sum / moduli.max(f64::MIN_POSITIVE),
+            copying: copying(&eigenvalues),
             positive: signed().filter(|value| value.re > 0.0).count() as f64 / signed().count().max(1) as f64,
         }
     }
@@ -190,6 +200,13 @@ impl<B: Backend> HeadMatrices<B> {
             positive: mean(&|weights| weights.positive),
         }
     }
+}
+
+/// Returns the share of the sum of these eigenvalues in the sum of their moduli.
+fn copying(eigenvalues: &[Complex64]) -> f64 {
+    let sum = eigenvalues.iter().map(|value| value.re).sum::<f64>();
+    let moduli = eigenvalues.iter().map(|value| modulus(*value)).sum::<f64>();
+    sum / moduli.max(f64::MIN_POSITIVE)
 }
 
 /// Folds a norm's gain into the matrix `[d_model, ..]` after it. For a layer norm, the mean subtraction is

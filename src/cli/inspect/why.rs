@@ -81,6 +81,11 @@ impl Job for Why<'_> {
             format!("position {query} is outside the text, whose positions are 0 to {}", time - 1)
         } else if key > query {
             format!("the key at position {key} is after the query at position {query}, which does not see it")
+        } else if let Some(window) = decoder.config.window_of(layer).filter(|window| query - key >= *window) {
+            format!(
+                "the key at position {key} is outside the window of {window} of layer {layer}, so the query at position \
+                 {query} does not see it"
+            )
         } else if sample.documents.as_ref().is_some_and(|documents| documents[key] != documents[query]) {
             format!(
                 "the key at position {key} is in another document than the query at position {query}, which does not see it"

@@ -23,6 +23,12 @@ pub(super) fn position(
         Some(number) => (number, true),
         None => (target, false),
     };
+    // From the end, unless it is a token.
+    let from_end =
+        number.parse::<isize>().ok().filter(|it| *it < 0 && occurrence(number, tokens, vocabulary).is_none());
+    if let Some(position) = from_end.and_then(|it| tokens.len().checked_add_signed(it)) {
+        return Ok(position);
+    }
     match number.parse::<usize>() {
         Ok(position) if position <= last => return Ok(position),
         Ok(position) => {
@@ -73,9 +79,16 @@ mod tests {
     fn a_token_of_digits_differs_from_a_position() {
         let (vocabulary, tokens) = (Vocabulary::integers(20, &[]), [9, 3, 9, 7]);
         let of = |target: &str| position(Some(target), &tokens, &vocabulary);
-        for (target, expected) in
-            [("last", 3), ("3", 3), ("token:3", 1), ("token:9", 2), ("position:2", 2), ("token:7", 3)]
-        {
+        for (target, expected) in [
+            ("last", 3),
+            ("-1", 3),
+            ("-3", 1),
+            ("3", 3),
+            ("token:3", 1),
+            ("token:9", 2),
+            ("position:2", 2),
+            ("token:7", 3),
+        ] {
             assert_eq!(of(target), Ok(expected), "{target}");
         }
         assert!(of("9").unwrap_err().ends_with("positions are 0 to 3; write token:9 for the token `9`"));

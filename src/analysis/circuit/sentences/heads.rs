@@ -17,7 +17,7 @@ pub(super) fn behaviour(analysis: &HeadAnalysis, component: &Component, scores: 
             let head = component.head.map(|head| &analysis.weights[component.layer][head]);
             let scores = [head, Some(&analysis.random_weights)];
             let [copying, random] = scores.map(|it| rounded(it.map_or(0.0, |it| it.copying)));
-            format!("copies tokens (copying score {copying}, random weights {random})")
+            format!("copies tokens (copying score {copying}, random weights {random} on average)")
         };
         match kind {
             HeadKind::NextToken => format!("attends to the next token of the source{evidence}"),

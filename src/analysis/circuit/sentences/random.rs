@@ -5,7 +5,6 @@ use super::rounded;
 use crate::analysis::circuit::chance::{RandomEffect, RandomEffects};
 use crate::analysis::circuit::explanation::{Component, Explanation};
 use crate::analysis::circuit::kind::HeadKind;
-use crate::analysis::circuit::kind_scores::KindScore;
 use crate::analysis::circuit::random::KindOfRandom;
 use crate::numbers::{counted, fixed, thousands};
 
@@ -37,21 +36,52 @@ impl Explanation {
                 "With random weights, the loss is {first} nats on the first copy and {second} nats on the second."
             )
         }));
-        sentences.extend(describe_effects(effects, quantity, [components, pairs]));
+        let ablating = self.gain.ablation.verb();
+        sentences.extend(describe_effects(effects, (quantity, ablating), [components, pairs]));
+        sentences.extend(self.describe_small(effects));
         sentences.extend(describe_scores(kinds));
-        sentences.extend(self.describe_chance());
+        sentences.extend(self.describe_chance(kinds));
         sentences
     }
 
+    /// Counts the effects that are no larger than with random weights.
+    fn describe_small(&self, effects: &RandomEffects) -> Option<String> {
+        let count = |ablated: Vec<f64>, largest: Option<f64>, what: &str| {
+            let largest = largest?;
+            let small =
+                ablated.iter().filter(|ablated| (*ablated - self.gain.model).abs() <= largest).count();
+            (small > 0)
+                .then(|| format!("{} of the {}", thousands(small as f64), counted(ablated.len(), what)))
+        };
+        let of_components = self.components.iter().map(|it| it.ablated).collect();
+        let of_edges = self.edges.iter().map(|it| it.ablated).collect();
+        let of_paths = self.views.direct.iter().map(|it| it.ablated).collect();
+        let paths = count(of_paths, effects.direct.map(|it| it.largest), "path");
+        let small = [
+            count(of_components, Some(effects.largest), "component"),
+            count(of_edges, effects.connections.map(|it| it.largest), "connection"),
+            paths.map(|paths| paths + " to the output"),
+        ];
+        let small = small.into_iter().flatten().collect::<Vec<_>>().join(" and ");
+        (!small.is_empty()).then(|| {
+            format!(
+                "The effects of {small} are no larger than those with random weights, so they may be due to chance."
+            )
+        })
+    }
+
     /// Names the heads whose kinds may be due to chance.
-    fn describe_chance(&self) -> Option<String> {
-        let heads =
-            self.components.iter().flat_map(|Component { layer, head, cross, kind_scores, .. }| {
-                let by_chance = kind_scores.iter().filter(|it| it.may_be_chance());
-                by_chance.filter_map(move |KindScore { kind, .. }| {
-                    Some(format!("{} of layer {}", name(*kind), after_layer([*layer, (*head)?], *cross)))
-                })
-            });
+    fn describe_chance(&self, kinds: &[KindOfRandom]) -> Option<String> {
+        let copying = kinds.iter().find(|it| it.kind == HeadKind::Copying).map(|it| it.score);
+        let heads = self.components.iter().filter_map(|component| Some((component, component.head?)));
+        let heads = heads.flat_map(|(Component { layer, cross, kinds, kind_scores, .. }, head)| {
+            let by_chance = kind_scores.iter().filter(|it| it.may_be_chance()).map(|it| it.kind);
+            let own = self.heads.weights[*layer][head].copying;
+            let copies = kinds.contains(&HeadKind::Copying) && copying.is_some_and(|random| random >= own);
+            by_chance
+                .chain(copies.then_some(HeadKind::Copying))
+                .map(move |kind| format!("{} of layer {}", name(kind), after_layer([*layer, head], *cross)))
+        });
         let heads = heads.collect::<Vec<_>>().join(", ");
         (!heads.is_empty()).then(|| {
             format!(
@@ -76,7 +106,11 @@ fn describe_scores(kinds: &[KindOfRandom]) -> Option<String> {
 }
 
 /// Formats the effects. The sizes are the number of components of the model, and of pairs of sequences.
-fn describe_effects(effects: &RandomEffects, quantity: &str, [all, pairs]: [usize; 2]) -> Vec<String> {
+fn describe_effects(
+    effects: &RandomEffects,
+    (quantity, ablating): (&str, &str),
+    [all, pairs]: [usize; 2],
+) -> Vec<String> {
     let RandomEffects {
         largest,
         components,
@@ -93,14 +127,14 @@ fn describe_effects(effects: &RandomEffects, quantity: &str, [all, pairs]: [usiz
         false => String::new(),
     };
     let mut sentences = vec![format!(
-        "With random weights, ablating any one of the {}{chosen} changes the {quantity} by at most {} on the same {}.",
+        "With random weights, {ablating} any one of the {}{chosen} changes the {quantity} by at most {} on the same {}.",
         counted(*components, "component"),
         fixed(*largest, 2),
         counted(*targets, "target"),
     )];
     let of = |of_what: &str, what: &str, RandomEffect { largest, tested }: RandomEffect, digits| {
         format!(
-            "With random weights, ablating {of_what}any one of {} changes the {quantity} by at most {}.",
+            "With random weights, {ablating} {of_what}any one of {} changes the {quantity} by at most {}.",
             counted(tested, what),
             fixed(largest, digits)
         )
