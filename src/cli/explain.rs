@@ -341,7 +341,7 @@ impl Job for Explain<'_> {
             _ if options.neurons == 0 => found,
             true => found.without_neurons(),
             false => {
-                let (source, contexts) = contexts(subject, decoder, folder, description.sizes.vocab)?;
+                let (source, contexts) = contexts(subject, decoder, (folder, config))?;
                 let search =
                     NeuronSearch { count: options.neurons, contexts: &contexts, source, watch: follow };
                 found.with_neurons(&model, (&samples, &question), search, &device)?
@@ -364,13 +364,12 @@ impl Job for Explain<'_> {
     }
 }
 
-/// Returns the sequences in which neurons are active: of the validation set, or stored with the run. For an imported model,
-/// they are those explained.
+/// Returns the sequences in which neurons are active: of the validation set or, if it is read from a file, which may be
+/// large, those stored with the run. For an imported model, they are those explained.
 fn contexts<B: Backend>(
     subject: &Subject,
     decoder: &Decoder<B>,
-    folder: &RunFolder,
-    vocab: usize,
+    (folder, config): (&RunFolder, &Config),
 ) -> Result<(ContextSource, Vec<Sample>)> {
     if let Subject::Validation(Dataset { valid, .. }) = subject {
         return Ok((ContextSource::ValidationSet, context_samples(decoder, valid)));
@@ -378,6 +377,13 @@ fn contexts<B: Backend>(
     if !folder.samples().is_file() {
         return Ok((ContextSource::Input, Vec::new()));
     }
+    if config.data.source() == Source::Sequences {
+        let dataset = dataset_of(config, folder)?;
+        if !has_different_data(folder, &dataset) {
+            return Ok((ContextSource::ValidationSet, context_samples(decoder, &dataset.valid)));
+        }
+    }
+    let [vocab, _] = decoder.embedding.token.weight.dims();
     let samples = Sample::read(&folder.samples(), vocab)?;
     let source = if samples.is_empty() { ContextSource::Input } else { ContextSource::StoredSequences };
     Ok((source, samples))

@@ -148,7 +148,7 @@ fn explain_finds_and_saves_the_circuit() {
     let stored: Value =
         serde_json::from_slice(&fs::read(dir.path().join("run/explain/circuit.json")).unwrap()).unwrap();
     assert_eq!(stored, given);
-    assert_eq!(given["neuron_contexts"], "stored_sequences");
+    assert_eq!(given["neuron_contexts"], "validation_set");
     let own = fs::read(dir.path().join("run/circuit.json")).unwrap();
     assert!(own == by_explain, "explaining an input does not change the run's own circuit");
     let most_important = summary(&dir.path().join("run"))["heads_worth_most"].clone();

@@ -391,7 +391,7 @@ FORMS = [
     (AFTER.format(r"the feed-forward layer of layer (?P<layer>\d+) (?P<head>(?!))?"), Explanation.component),
     (rf"(?P<to>{END.replace('layer ', '[Ll]ayer ', 1).replace('|the', '|[Tt]he')}) reads the output of (?P<from>{END})"
      rf"(?: through its (?P<input>queries|keys|values)(?: \([QKV]-composition (?P<composition>{NUMBER}), random weights "
-     rf"(?P<random>{NUMBER})\))?)?; (?P<verb>\S+) this path at all positions (?P<effect>[^(]*?){WHERE}{INTERVAL}\.",
+     rf"(?P<random>{NUMBER}) on average\))?)?; (?P<verb>\S+) this path at all positions (?P<effect>[^(]*?){WHERE}{INTERVAL}\.",
      Explanation.edge),
     (r"Layer (\d+) head (\d+) attends from .* \(position (\d+)\) to .* \(position \d+, weight [^)]*\)\.",
      Explanation.attended),

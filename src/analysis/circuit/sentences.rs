@@ -286,7 +286,9 @@ fn describe_edge(explanation: &Explanation, edge: &Edge) -> String {
     let scores = edge.composition.zip(edge.random).map(|scores| [scores.0, scores.1].map(rounded));
     let through = match (input, scores) {
         (Some((name, letter)), Some([composition, random])) => {
-            format!(" through its {name} ({letter}-composition {composition}, random weights {random})")
+            format!(
+                " through its {name} ({letter}-composition {composition}, random weights {random} on average)"
+            )
         }
         (Some((name, _)), None) => format!(" through its {name}"),
         (None, _) => String::new(),
