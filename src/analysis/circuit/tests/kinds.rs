@@ -88,7 +88,7 @@ fn kinds_that_random_weights_reach_are_named() {
     assert!(last.contains("induction of layer 1 head 0"), "{last}");
     assert!(last.contains("previous-token of layer 0 head 1"), "{last}");
     assert!(last.contains("copying of layer 1 head 0"), "{last}");
-    let small = "The effects of 2 of the 2 components, ";
+    let small = "The effects of 2 of the 2 components and ";
     assert!(found.sentences.iter().any(|it| it.starts_with(small)), "{:?}", found.sentences);
 }
 
