@@ -49,7 +49,7 @@ pub fn scores<B: Backend, const D: usize>(query: Tensor<B, D>, key: Tensor<B, D>
 /// # Shapes
 /// `[.., query_time, key_time]`, in and out.
 pub fn weights<B: Backend, const D: usize>(scores: Tensor<B, D>, d: usize) -> Tensor<B, D> {
-    softmax(scores / (d as f64).sqrt(), D - 1)
+    softmax(scores * (d as f64).sqrt().recip(), D - 1)
 }
 
 /// Returns the mean of the values for each query, weighted by the attention weights.

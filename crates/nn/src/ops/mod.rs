@@ -57,7 +57,8 @@ use burn::tensor::{Tensor, TensorPrimitive, backend::Backend, ops::FloatTensor};
 
 /// Bounds numbers smoothly: `cap tanh(x / cap)` (Gemma Team, 2024, arXiv 2408.00118).
 pub fn softcap<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
-    (x / cap).tanh() * cap
+    // Burn's gradient of a division by a number rounds the factor to single precision; that of a product does not.
+    (x * cap.recip()).tanh() * cap
 }
 
 /// Wraps a float primitive as a tensor of a known rank.
