@@ -58,7 +58,7 @@ fn links(markdown: &str) -> impl Iterator<Item = &str> {
 
 /// Extracts the repository paths in a text, from links and from code.
 fn paths(markdown: &str) -> Vec<&str> {
-    let words = markdown.split(|c: char| c.is_whitespace() || "`()|,;:".contains(c));
+    let words = markdown.split(|c: char| c.is_whitespace() || "`()|,;:#".contains(c));
     let folders = ["src/", "docs/", "assets/", "benches/", "examples/", "tests/", ".ci/"];
     let paths = words.filter(move |word| folders.iter().any(|folder| word.starts_with(folder)));
     links(markdown).chain(paths).map(|path| path.trim_end_matches('.')).collect()

@@ -91,6 +91,19 @@ async function usePanel({ page: path, tokens, steps, weights }) {
   const shownWeight = asked.weight > 0 && asked.weight < 5e-5 ? Number(asked.weight.toPrecision(2)).toExponential() : asked.weight.toFixed(4).replace("-", "−");
   check(formula.includes(`= ${shownWeight}`), `${path}: the formula of the weight ends with ${shownWeight}`);
 
+  const rivals = await value(`Array.from(document.querySelectorAll("#weight .compared"), (button) => button.getAttribute("aria-pressed")).join(" ")`);
+  if (rivals.includes("false")) {
+    const chosen = `#weight-steps .compared[aria-pressed="false"]`;
+    const score = await value(`Number(document.querySelector('${chosen}').closest("tr").children[2].textContent.replace("−", "-"))`);
+    const name = await value(`document.querySelector('${chosen}').ariaLabel`);
+    await press(chosen);
+    await until(`document.activeElement.ariaLabel === "${name}" && document.activeElement.ariaPressed === "true"`, "the chosen key is compared");
+    const lead = Math.abs(asked.score - score);
+    const sentence = await text("weight-rival");
+    const stated = Number(/(?:lower|higher) by (\d+\.\d+)/.exec(sentence)?.[1]);
+    check(Math.abs(stated - lead) <= 0.0011, `${path}: the compared score differs by ${lead}: ${sentence}`);
+  }
+
   await press("#weight-close");
   same(await value(`document.getElementById("weight").hidden`), true, "the panel closes");
   same(await value(`document.activeElement.id`), "matrix", "the map has the focus");

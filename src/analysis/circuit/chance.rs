@@ -40,8 +40,8 @@ pub struct RandomEffects {
     /// The mean losses on the first and the second copy of a repetition; `None` for other sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<[f64; 2]>,
-    /// The largest attention weight of any self-attention head, for each kind that a repetition reveals and for each kind of the circuit's
-    /// heads that depends on attention weights.
+    /// The largest score of any self-attention head for each kind: those that a repetition reveals, and those of the
+    /// circuit's heads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<(HeadKind, f64)>,
 }

@@ -26,8 +26,7 @@ pub(super) fn sentences(
 ) -> Vec<String> {
     let mut sentences = explanation.repeated.as_ref().map(describe_repeated).unwrap_or_default();
     if let Some(reason) = &explanation.gain.no_circuit {
-        let is_cut =
-            explanation.cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Components));
+        let is_cut = explanation.is_cut(ExplanationStage::Components);
         let beginning = if is_cut { "Not explained" } else { "Nothing to explain" };
         sentences.push(format!("{beginning}: {reason}."));
         return sentences;
@@ -49,6 +48,11 @@ pub(super) fn sentences(
 }
 
 impl Explanation {
+    /// Returns true if the stage ended early.
+    fn is_cut(&self, stage: ExplanationStage) -> bool {
+        self.cut.as_ref().is_some_and(|cut| cut.stages.contains(&stage))
+    }
+
     /// Records that a stage ended early, also in the sentence about all such stages.
     pub(super) fn cut(&mut self, stage: ExplanationStage) {
         let cut = self.cut.get_or_insert_default();
@@ -72,11 +76,13 @@ fn percent(share: f64) -> String {
 
 /// Formats the 95 % interval of a share, or nothing if it is unknown.
 fn interval_of_share(interval: Option<[f64; 2]>) -> String {
-    let [low, high] = match interval {
-        Some(interval) => interval.map(percent),
-        None => return String::new(),
-    };
-    format!(" (95 % interval: {low} to {high})")
+    interval_of(interval, percent)
+}
+
+/// Formats the 95 % interval of a number, or nothing if it is unknown.
+fn interval_of(interval: Option<[f64; 2]>, number: impl Fn(f64) -> String) -> String {
+    let text = interval.map(|interval| interval.map(number));
+    text.map_or(String::new(), |[low, high]| format!(" (95 % interval: {low} to {high})"))
 }
 
 /// Names the positions of the targets, if the model is better than the unigram baseline only at some.
@@ -139,8 +145,8 @@ fn describe_circuit(explanation: &Explanation) -> String {
 }
 
 /// States whether a smaller circuit may exist, unless the sentence about stages that ended early does.
-fn describe_proof(Explanation { gain, cut, .. }: &Explanation) -> Option<String> {
-    let is_cut = cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Proof));
+fn describe_proof(explanation: &Explanation) -> Option<String> {
+    let (gain, is_cut) = (&explanation.gain, explanation.is_cut(ExplanationStage::Proof));
     match gain.smaller_sets {
         Some(1) => Some(
             "No smaller circuit exists at this tolerance: the only smaller set of components was evaluated."
@@ -155,8 +161,9 @@ fn describe_proof(Explanation { gain, cut, .. }: &Explanation) -> Option<String>
 }
 
 /// Formats the circuit that is the whole model.
-fn describe_whole_model(Explanation { gain, basis, cut, .. }: &Explanation, sequences: &str) -> String {
-    let is_cut = cut.as_ref().is_some_and(|cut| cut.stages.contains(&ExplanationStage::Components));
+fn describe_whole_model(explanation: &Explanation, sequences: &str) -> String {
+    let Explanation { gain, basis, .. } = explanation;
+    let is_cut = explanation.is_cut(ExplanationStage::Components);
     format!(
         "{} of the model can be omitted at this tolerance for the gain over {} on {}{sequences}: {} {} for the full model, {} \
          for the baseline.",
@@ -189,8 +196,7 @@ fn describe_cut(Cut { stages, .. }: &Cut) -> String {
 /// Formats how many connections were tested, unless all were.
 fn describe_tested(explanation: &Explanation) -> Option<String> {
     let TestedConnections { possible, patched } = explanation.connections;
-    let is_cut = |cut: &Cut| cut.stages.contains(&ExplanationStage::Connections);
-    if explanation.cut.as_ref().is_some_and(is_cut) {
+    if explanation.is_cut(ExplanationStage::Connections) {
         return Some(format!(
             "{} of {} between the components found so far were ablated.",
             thousands(patched as f64),
@@ -214,13 +220,7 @@ fn describe_repeated(
     Repeated { length, first_copy, second_copy, copy_intervals, heads, .. }: &Repeated,
 ) -> Vec<String> {
     let [first, second] = [*first_copy, *second_copy].map(rounded);
-    let [of_first, of_second] = match copy_intervals {
-        Some(intervals) => intervals.map(|interval| {
-            let [low, high] = interval.map(rounded);
-            format!(" (95 % interval: {low} to {high})")
-        }),
-        None => [String::new(), String::new()],
-    };
+    let [of_first, of_second] = [0, 1].map(|copy| interval_of(copy_intervals.map(|it| it[copy]), rounded));
     let mut sentences = vec![format!(
         "Random tokens, repeated after {length}: the loss is {first} nats{of_first} on the first copy and {second} \
          nats{of_second} on the second."

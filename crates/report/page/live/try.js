@@ -228,11 +228,16 @@ function drawStepLoss({ sample, step }) {
 function startFrom(number) {
   const { tokens, source } = data.starts[number];
   startIndex = number;
-  at("drawn").replaceChildren(`validation sequence ${number + 1} of ${data.starts.length} in this page`);
   return change({ tokens, first: 0, source: source ?? null, before: null, ...NO_CHANGES });
 }
 /** The index of the last validation sequence that was started from; -1 for none. */
 let startIndex = -1;
+
+/** Names the validation sequence of the input; another input has no name. */
+function drawStart() {
+  const isStart = data.starts[startIndex]?.tokens === input.tokens;
+  at("drawn").replaceChildren(isStart ? `validation sequence ${startIndex + 1} of ${data.starts.length} in this page` : "");
+}
 
 function startTry() {
   hasWindowsBreaks = findWindowsBreaks();
@@ -276,7 +281,7 @@ function startTry() {
   at("draw-another").addEventListener("click", () => {
     startFrom((Math.max(startIndex, 0) + 1 + Math.floor(Math.random() * (data.starts.length - 1))) % data.starts.length);
   });
-  inputViews.push(drawChips);
+  inputViews.push(drawChips, drawStart);
   refusalViews.push(markChip);
   answerViews.push(drawInputLoss);
 }

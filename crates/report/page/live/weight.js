@@ -35,6 +35,8 @@ function closeWeight() {
 let weightRequest = 0;
 /** The cell whose computation is shown, with its numbers; null before the first. */
 let shownWeight = null;
+/** The key that was chosen for comparison, and the query that it belongs to. */
+let comparison = { key: null, query: null };
 
 async function showWeight() {
   const cell = selectedCell();
@@ -45,7 +47,7 @@ async function showWeight() {
   const [queryToken, keyToken] = [[maps().queries, cell.query], [maps().keys, cell.key]].map(([cells, index]) => cellInWords(cells[index]));
   const cells = maps().keys;
   const traced = await trace(cell);
-  const rival = rivalOf(traced, cell.key);
+  const rival = rivalOf(traced, cell);
   const rivalProducts = rival === null ? null : (await trace({ ...cell, key: rival })).products;
   if (request !== weightRequest) return;
   at("weight-pair").replaceChildren(`${componentInWords(cell)}: query `, ...queryToken, ", key ", ...keyToken);
@@ -163,7 +165,7 @@ function weightSteps(traced, { kind, query, key }, cells) {
       ? `A query sees its own token and ${live.config.window && first > 0 ? `the ${count - 1} before it` : "earlier ones"}: ${count} of ${traced.scores.length} keys. The scores of the others are replaced by −∞.`
       : `No key is hidden: the query sees all ${count} keys.`],
     formula: isHidden ? `this key ${key < first ? "lies before the window" : "comes after the query"}: score ${fixed(score, 3)} → −∞` : `this key is visible: score ${fixed(score, 3)}`,
-  }, softmaxStep(differential ? { ...traced, ...differential.first, isFrozen: false } : traced, key, cells), ...differenceSteps(traced, key), ...outputSteps(traced, key, cells));
+  }, softmaxStep(differential ? { ...traced, ...differential.first, isFrozen: false } : traced, { query, key }, cells), ...differenceSteps(traced, key), ...outputSteps(traced, key, cells));
   return steps;
 }
 
@@ -184,7 +186,7 @@ function differenceSteps({ differential: second, weight, isFrozen, visible }, ke
 }
 
 /** Returns the step from the row of scores to the row of weights. */
-function softmaxStep(traced, key, cells) {
+function softmaxStep(traced, { query, key }, cells) {
   const { scores, weights, sink, visible: [first, end], isFrozen } = traced;
   const seen = cells.map((cell, index) => ({ cell, index })).slice(first, end);
   const largestScore = seen.reduce((most, { index }) => Math.max(most, scores[index]), sink ?? -Infinity);
@@ -196,9 +198,9 @@ function softmaxStep(traced, key, cells) {
   const table = (rows, label) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, element("table", {},
     element("thead", {}, element("tr", {}, ...[["key"], ["position"], ["score"], ["exp(", element("wbr"), "score − max)"], ["weight"]].map((name) => element("th", { scope: "col" }, ...name)))),
     element("tbody", {}, ...rows.map(({ cell, index }) => element("tr", index === key ? { class: "chosen" } : {},
-      element("th", { scope: "row" }, tokenElement(cell.text)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
+      element("th", { scope: "row" }, index === key ? tokenElement(cell.text) : comparing(cell, { query, key: index }, traced)), element("td", {}, cell.positions), element("td", {}, fixed(scores[index], 3)),
       element("td", {}, shareText(Math.exp(scores[index] - largestScore))), element("td", {}, shareText(weights[index])))))));
-  const parts = [rowBars(scores, weights, key, [first, end]), element("p", { class: "small" }, ...rivalInWords(traced, key, cells)), table(listed, "The keys with the highest scores"), ...rivalTable(traced, key, cells)];
+  const parts = [rowBars(scores, weights, key, [first, end]), element("p", { id: "weight-rival", class: "small" }, ...rivalInWords(traced, key, cells)), table(listed, "The keys with the highest scores"), ...rivalTable(traced, key, cells)];
   if (seen.length > listed.length) parts.push(element("details", {}, element("summary", { class: "small" }, `All ${seen.length} visible keys`), table(seen, "All visible keys")));
   return {
     step: "softmax", title: "Softmax", text: [isFrozen ? "The pattern of this head is frozen, so the weights below are the frozen ones and do not follow from these scores."
@@ -210,20 +212,40 @@ function softmaxStep(traced, key, cells) {
   };
 }
 
-/** Returns the key with the highest score, or the second highest if `key` has the highest; null without another visible key. */
-function rivalOf({ scores, visible: [first, end] }, key) {
+/** Creates the button that compares the selected key with another one. */
+function comparing({ text }, other, { rival }) {
+  const button = element("button", { type: "button", class: "compared", "aria-pressed": other.key === rival, "aria-label": `compare with ${text} at ${other.key}` }, tokenElement(text));
+  button.addEventListener("click", async () => {
+    comparison = other;
+    await showWeight();
+    /** @type {HTMLElement | null} */ (at("weight").querySelector(".compared[aria-pressed=true]"))?.focus({ preventScroll: true });
+  });
+  return button;
+}
+
+/**
+ * Returns the key that was chosen for comparison, else the one with the highest score, or the second highest if `key` has
+ * the highest; null without another visible key.
+ */
+function rivalOf({ scores, visible: [first, end] }, { query, key }) {
   if (key < first || key >= end || end - first < 2) return null;
+  const { key: chosen } = comparison;
+  if (comparison.query === query && chosen !== key && chosen >= first && chosen < end) return chosen;
   return largest(scores.slice(first, end), 2).map((index) => first + index).find((index) => index !== key);
 }
 
 /** Compares a key with its rival. */
-function rivalInWords({ scores, rival }, key, cells) {
+function rivalInWords({ scores, rival, visible: [first, end] }, key, cells) {
   if (rival === null) return [];
+  const seen = scores.slice(first, end);
+  const [highest, second] = largest(seen, 2).map((index) => first + index);
   const lead = scores[key] - scores[rival];
   const times = `exp(${fixed(Math.abs(lead), 3)}) = ${factor(Math.exp(Math.abs(lead)))}`;
-  return lead >= 0
-    ? ["This key has the highest score. The next one, ", ...cellInWords(cells[rival]), `, is lower by ${fixed(lead, 3)}, so this weight is ${times} times as large.`]
-    : ["The key with the highest score is ", ...cellInWords(cells[rival]), `. Its score is higher by ${fixed(-lead, 3)}, so its weight is ${times} times as large.`];
+  const other = cellInWords(cells[rival]);
+  if (lead < 0) return [rival === highest ? "The key with the highest score is " : "The other key is ", ...other, `. Its score is higher by ${fixed(-lead, 3)}, so its weight is ${times} times as large.`];
+  const start = key === highest ? "This key has the highest score. " : "";
+  const isNext = key === highest && rival === second;
+  return [start + (isNext ? "The second highest, of " : "The score of "), ...other, `${isNext ? "," : ""} is lower by ${fixed(lead, 3)}, so this weight is ${times} times as large. Choose a token in the table to compare another key.`];
 }
 
 /** Shows which products decide between a key and its rival. */
