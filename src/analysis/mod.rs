@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `score` | the list of scores, and the scores of one head |
 //! | `head` | head scores from attention weights |
+//! | `assignment` | an assignment of rows to columns with the least cost |
 //! | [`ablation`] | zero ablation of single heads |
 //! | [`circuit`] | circuit discovery by interventions |
 //! | `sample` | the validation sequences stored with a run |
@@ -21,6 +22,7 @@
 
 pub mod ablation;
 pub mod activations;
+mod assignment;
 pub mod circuit;
 mod examination;
 mod free_running;
@@ -36,6 +38,7 @@ pub mod steering;
 mod step_log;
 mod view;
 
+pub use assignment::assignment;
 pub use examination::{Analysis, examine, inspect_sample, score_heads};
 pub use free_running::FreeRunning;
 pub use head::HeadTallies;

@@ -1,12 +1,14 @@
 //! `compare`: runs side by side.
 
+mod circuits;
+
 use std::{collections::BTreeSet, path::PathBuf};
 
 use causal_attention_report::comparison::XAxisQuantity;
 
 use super::input::run_path;
 use super::pictures::{PictureArgs, along};
-use crate::comparison::{ComparedRun, ComparedSetting, Comparison, MAX_NAME, Measure};
+use crate::comparison::{CircuitComparison, ComparedRun, ComparedSetting, Comparison, MAX_NAME, Measure};
 use crate::error::{Result, excerpt};
 use crate::files::{check_output, write_atomically, write_output};
 use crate::numbers::{counted, fixed, thousands};
@@ -14,7 +16,7 @@ use crate::reporting::{comparison_page, comparison_pictures, save_all};
 use crate::terminal::{print_json, say, table, warn};
 
 /// Compare runs: the keys in which they differ, their losses, and whether the differences exceed the noise between
-/// seeds.
+/// seeds; or their circuits: the components and connections that all runs have learned.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Two to fifty runs, or folders and studies that contain them.
@@ -23,6 +25,14 @@ pub struct Args {
     /// Groups runs by this key, such as model.heads. [default: all keys in which the runs differ, except run.seed]
     #[arg(long, value_name = "KEY")]
     by: Option<String>,
+    /// Compares the circuits that `train` or `explain` found: matches heads by their function, and reports each component
+    /// and connection with the runs that have it, its mean effect, and the step of its phase if phases.json has it.
+    #[arg(long, conflicts_with_all = ["by", "out"])]
+    circuits: bool,
+    /// Also puts each head of the reference's circuit in the place of the matched head of every other run, with the residual
+    /// streams aligned by the embeddings unless the runs started from the same weights, and reports what it recovers.
+    #[arg(long, requires = "circuits")]
+    transplant: bool,
     /// Writes pictures and a page to this folder; an existing folder is replaced only if compare created it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -31,7 +41,8 @@ pub struct Args {
     along: XAxisQuantity,
     #[command(flatten)]
     pictures: PictureArgs,
-    /// Prints JSON: the keys, the settings with their means and tests, and all runs with their head scores.
+    /// Prints JSON: the keys, the settings with their means and tests, and all runs with their head scores; with --circuits,
+    /// the components and connections.
     #[arg(long)]
     json: bool,
 }
@@ -43,6 +54,17 @@ pub fn run(args: Args) -> Result<()> {
     let (comparison, damaged) = Comparison::read(&args.runs, args.by.as_deref())?;
     for error in damaged {
         warn(&format!("warning: skipped: {error}"));
+    }
+    if args.circuits {
+        let mut found = CircuitComparison::read(&comparison)?;
+        if args.transplant {
+            found.add_transplants(&comparison)?;
+        }
+        match args.json {
+            true => print_json(&found),
+            false => circuits::print(&found),
+        }
+        return Ok(());
     }
     match args.json {
         true => print_json(&comparison),

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `listing` | the runs and studies in folders, sorted and filtered |
+//! | `circuits` | the circuits of runs compared: what all runs have learned, and what differs |
 //! | `compared` | a run of a comparison, as read from its folder |
 //! | `losses` | the losses of a run, listed or compared |
 //! | `differences` | the keys in which runs differ |
@@ -10,6 +11,7 @@
 //! | `trials` | the result of a study, as listed |
 //! | `statistics` | means, their intervals, Welch's test |
 
+mod circuits;
 mod compared;
 mod differences;
 mod listing;
@@ -18,6 +20,10 @@ mod settings;
 mod statistics;
 mod trials;
 
+pub use circuits::{
+    CircuitComparison, CircuitNode, ConnectionOverlap, ConsensusComponent, ConsensusEdge, ConsensusPhase,
+    HeadPhase, MatchedComponent, RunTransplant,
+};
 pub use compared::{ComparedRun, Experiment, RunCost};
 pub use listing::{Listed, ListedState, ListedTraining, list};
 pub use losses::RunLosses;

@@ -7,6 +7,7 @@ mod bad_input;
 mod cached;
 mod circuits;
 mod comparing;
+mod comparing_circuits;
 mod completions;
 mod compressed;
 mod conveniences;

@@ -31,6 +31,7 @@
 //! | `explanation` | the result, as plain data |
 //! | `criteria` | its faithfulness, completeness and minimality |
 //! | `full_values` | the quantity of the full model, which an ablation changes |
+//! | `transplant` | a head of one decoder in another one, with aligned residual streams |
 //! | `attended` | the tokens that a head attends to at the target of a prompt |
 //! | `stored` | the result as read from a file, with checks |
 //! | `memory` | an estimate of the memory that an explanation needs |
@@ -69,6 +70,7 @@ mod stored;
 mod stream_parts;
 #[cfg(test)]
 mod testing;
+mod transplant;
 mod tuned;
 mod unigram;
 mod variants;
@@ -95,6 +97,7 @@ pub use patching::Patching;
 pub use question::{Ablation, Quantity, Question, QuestionPrompt};
 pub use repeat::{HeadOfKind, Repeated, repeated_sequences};
 pub use score_parts::ScoreParts;
+pub use transplant::{HeadTransplant, alignment, transplant};
 pub use unigram::unigram;
 pub use watch::{ExplanationStage, Unwatched, Watch};
 pub use weights::{HeadInput, HeadMatrices, HeadWeights, to_embedding};
