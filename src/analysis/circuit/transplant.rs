@@ -6,7 +6,7 @@
 //! `‖E_donor R - E_recipient‖` over the embeddings of tokens and learned positions (Procrustes: Schönemann, 1966) is the
 //! orthogonal factor of `E_donorᵀ E_recipient`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use serde::Serialize;
@@ -108,10 +108,9 @@ pub fn transplant<B: Backend>(
     let mut of_layers: BTreeMap<usize, Activations<B>> = BTreeMap::new();
     let mut found = Vec::new();
     for &[layer, head, donor_head] in pairs {
-        if !of_layers.contains_key(&layer) {
+        if let Entry::Vacant(entry) = of_layers.entry(layer) {
             let stream = rotated(full.at(Site::Stream(layer)), true);
-            let pass = bench.pass(donor, &Interventions::default().replace(Site::Stream(layer), stream))?;
-            of_layers.insert(layer, pass);
+            entry.insert(bench.pass(donor, &Interventions::default().replace(Site::Stream(layer), stream))?);
         }
         let outputs = &of_layers[&layer];
         let loss = |output: Tensor<B, 3>| {

@@ -30,7 +30,7 @@ pub(super) fn sentences(found: &CircuitComparison, runs: &[ExplainedRun]) -> Vec
     let common = found.components.iter().filter(|component| component.runs == count);
     sentences.extend(common.take(MAX_NAMED).map(|component| of_all(component, count)));
     sentences.extend(missing(found, count));
-    sentences.extend(found.components.iter().filter_map(|component| different_kinds(component)));
+    sentences.extend(found.components.iter().filter_map(different_kinds));
     sentences.extend(connections(found, count));
     sentences.extend(found.overlap.map(overlap));
     sentences.extend(phases(found, runs));
