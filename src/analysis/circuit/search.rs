@@ -107,8 +107,8 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     /// Searches for a circuit. Of many components, most are ruled out by gradients before any is ablated together with
-    /// them. The `preferred` components, which are of one kind, stay if they contribute while the others of them are
-    /// ablated.
+    /// them. The `preferred` components, which are of one kind, of which the strongest comes first, stay if they
+    /// contribute while the others, or the stronger half of the others, are ablated.
     pub fn search(&self, full: f64, tolerance: f64, preferred: &[Site]) -> Result<Found> {
         let all: Vec<Site> = self.replacements.iter().map(|(site, _)| *site).collect();
         let (base, stage) = (self.full_pass(), ExplanationStage::Components);

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 use super::found::MeasuredStep;
 use super::*;
@@ -8,8 +9,22 @@ use crate::backend::choose;
 use crate::training::metrics::{Row, Split, read as read_metrics};
 use crate::training::{Mode, RunInputs, RunPath, checkpoint_steps, dataset, launch_with};
 
-/// Trains a small run whose label smoothing needs exact sums. It has no dropout, because all tests of the process share the
-/// seed of the backend.
+/// Returns true in a process that runs only this test. Elsewhere, runs the test in such a process, because all tests of a
+/// process draw weights from one generator.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "CAUSAL_ATTENTION_TEST_IS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let name = format!("training::phases::tests::{test}");
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", &name]).env(ALONE, "1").output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
+    false
+}
+
+/// Trains a small run whose label smoothing needs exact sums.
 fn trained(folder: &Path, set: &[&str]) -> (RunFolder, Config, Control) {
     let base = [
         "training.steps=12",
@@ -86,6 +101,9 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn replays_equal_the_run_to_the_bit() {
+    if !is_alone("replays_equal_the_run_to_the_bit") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let (run, config, control) = trained(dir.path(), &[]);
     let before = contents(run.path());
@@ -115,6 +133,9 @@ fn replays_equal_the_run_to_the_bit() {
 
 #[test]
 fn paused_replays_continue() {
+    if !is_alone("paused_replays_continue") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let (run, config, control) = trained(dir.path(), &[]);
     let between = [[1, 5], [6, 8]];
@@ -132,6 +153,9 @@ fn paused_replays_continue() {
 
 #[test]
 fn replays_that_differ_from_the_run_are_errors() {
+    if !is_alone("replays_that_differ_from_the_run_are_errors") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let (run, config, control) = trained(dir.path(), &[]);
     let error =
