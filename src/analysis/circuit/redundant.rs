@@ -16,7 +16,7 @@ const MIN_SHARE: f64 = 0.01;
 pub(super) type OfKind = (Site, [f64; 2]);
 
 impl<B: Backend> Bench<'_, B> {
-    /// Returns those of `heads` of a kind, of which the strongest comes first, that contribute while the others or the
+    /// Returns the `heads` of a kind, of which the strongest comes first, that contribute while the others or the
     /// stronger half of the others are ablated, all in addition to the `ablated` components. `None` if the search ended
     /// before.
     pub fn contributing(

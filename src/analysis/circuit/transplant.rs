@@ -1,7 +1,7 @@
 //! Transplants of heads: a head of one decoder computes in another one.
 //!
-//! The head of the donor reads the residual stream of the recipient, and its output replaces that of the matched head. If
-//! both have the same mechanism, the loss stays near that of the recipient. The residual streams of decoders that were
+//! The head of the donor reads the residual stream of the recipient, and its output replaces the matched head's. If
+//! both have the same mechanism, the loss stays near the recipient's. The residual streams of decoders that were
 //! initialised differently have different bases, so they are aligned: the orthogonal matrix `R` that minimises
 //! `‖E_donor R - E_recipient‖` over the embeddings of tokens and learned positions (Procrustes: Schönemann, 1966) is the
 //! orthogonal factor of `E_donorᵀ E_recipient`.
@@ -67,7 +67,7 @@ fn orthogonal_factor<B: Backend>(matrix: Tensor<B, 2>) -> Tensor<B, 2> {
     factor
 }
 
-/// Returns the matrix that aligns the basis of a donor's residual stream with that of a recipient, which has the same
+/// Returns the matrix that aligns the basis of a donor's residual stream with a recipient's, which has the same
 /// tokens and the same width.
 pub fn alignment<B: Backend>(donor: &Decoder<B>, recipient: &Decoder<B>) -> Tensor<B, 2> {
     let [donor, recipient] = [donor, recipient].map(|model| {
@@ -105,6 +105,7 @@ pub fn transplant<B: Backend>(
         Some(rotation) => activation.matmul(rotation.unsqueeze()),
         None => activation,
     };
+    let intact = bench.loss(full.logits.clone());
     let mut of_layers: BTreeMap<usize, Activations<B>> = BTreeMap::new();
     let mut found = Vec::new();
     for &[layer, head, donor_head] in pairs {
@@ -124,7 +125,7 @@ pub fn transplant<B: Backend>(
             layer,
             head,
             donor_head,
-            loss: bench.loss(full.logits.clone()),
+            loss: intact,
             ablated: loss(bench.mean(full.at(Site::Head(layer, head))))?,
             transplanted: replaced(donor_head)?,
             best_other: others.into_iter().min_by(f64::total_cmp),

@@ -81,7 +81,7 @@ pub struct ConsensusEdge {
     pub in_runs: Vec<String>,
 }
 
-/// Returns the components of all circuits, those of most runs first, then those with the largest effects.
+/// Returns the components of all circuits, sorted by the number of runs, then by the size of the effect.
 pub(super) fn components(runs: &[ExplainedRun], matchings: &[Matching]) -> Vec<ConsensusComponent> {
     let in_reference = |(run, matching): (&ExplainedRun, &Matching)| {
         let nodes = run.components.iter().map(|component| matching.reference_of(component.into()));
@@ -144,7 +144,7 @@ pub(super) fn connections(run: &ExplainedRun, matching: &Matching) -> Vec<(Conne
     run.edges.iter().map(connection).collect()
 }
 
-/// Returns the connections of all circuits, those of most runs first, then those with the largest effects.
+/// Returns the connections of all circuits, sorted by the number of runs, then by the size of the effect.
 pub(super) fn edges(runs: &[ExplainedRun], matchings: &[Matching]) -> Vec<ConsensusEdge> {
     let mut by_connection: Vec<(Connection, Vec<(&str, f64)>)> = Vec::new();
     for (run, matching) in runs.iter().zip(matchings) {

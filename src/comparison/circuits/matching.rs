@@ -47,7 +47,7 @@ impl Matching {
         found
     }
 
-    /// Returns the node of the reference for a node of the run. A feed-forward layer is matched to that of its layer.
+    /// Returns the node of the reference for a node of the run. Feed-forward layers are matched by layer.
     pub fn reference_of(&self, node: CircuitNode) -> CircuitNode {
         let head = node.head.map(|head| self.matched[&node.group()][head].0);
         CircuitNode { head, ..node }

@@ -45,9 +45,9 @@ pub struct CircuitComparison {
     pub reference: String,
     /// The runs without a circuit, each with the reason.
     pub no_circuit: BTreeMap<String, String>,
-    /// The components of all circuits, those of most runs first.
+    /// The components of all circuits, sorted by the number of runs.
     pub components: Vec<ConsensusComponent>,
-    /// The connections of all circuits, those of most runs first.
+    /// The connections of all circuits, sorted by the number of runs.
     pub edges: Vec<ConsensusEdge>,
     /// The share of connections that two runs have in common; `None` if fewer than two have any.
     pub overlap: Option<ConnectionOverlap>,
@@ -103,9 +103,7 @@ impl CircuitComparison {
         found.sentences = sentences::sentences(&found, runs);
         Ok(found)
     }
-}
 
-impl CircuitComparison {
     /// Puts each self-attention head of the reference's circuit in the place of the matched head of every other run whose
     /// circuit has it, and adds what this recovers, with a sentence for each head.
     ///
