@@ -11,7 +11,7 @@
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, dataset, emulate, explore, middle, page, press, same, screenshot, text, type, until as untilWithin } from "./hands.mjs";
+import { addressWritten, check, dataset, emulate, explore, page, pointUntil, press, same, screenshot, text, type, until as untilWithin } from "./hands.mjs";
 import { usePage } from "./points.mjs";
 
 const cases = JSON.parse(readFileSync(process.argv[3], "utf8"));
@@ -117,7 +117,8 @@ async function useCircuit({ page: path, tokens, source }) {
   await until(`document.getElementById("find-paths").ariaDisabled === "false" && document.querySelectorAll("#circuit-drawing .path").length > 0`, `${path}: paths on the input`);
   await value(`document.querySelector("#circuit-drawing .path").dispatchEvent(new MouseEvent("click", { bubbles: true }))`);
   await until(`document.getElementById("changes").textContent.includes("path from")`, `${path}: a click ablates a path`);
-  const [{ hash }] = [await value(`new Promise((done) => setTimeout(() => done({ hash: location.hash }), 400))`)];
+  await addressWritten();
+  const hash = await value("location.hash");
   check(/&path=/.test(hash), `the link holds the path: ${hash}`);
   check(Math.abs(Number((await dataset("input-loss")).loss) - plain) > 1e-6, `${path}: which changes the loss`);
   await press("#restore");
@@ -168,9 +169,7 @@ async function useLink({ page: path }) {
   await until(`!/&scale=/.test(location.hash)`, `${path}: the address follows`);
   await value(`location.hash = ${list(link)}`);
   await until(`document.querySelector("#scales input:checked").value === "root" && document.getElementById("pair").open && document.getElementById("other-head").value === "1 0"`, `${path}: and restores them`);
-  const { x, y } = await middle('#head-scores [data-term="chance"]');
-  await page.move(x, y);
-  check((await text("definition")).includes("attends to all visible keys equally"), `${path}: the chance level is defined`);
+  await pointUntil('#head-scores [data-term="chance"]', `document.getElementById("definition").textContent.includes("attends to all visible keys equally")`, `${path}: the chance level is defined`);
 }
 
 const steps = cases.map((each) => async () => {

@@ -41,14 +41,21 @@ export async function until(expression, what, attempts = 500) {
   }
   check(false, `${what}: ${expression}`);
 }
-/** Scrolls an element into view, and returns its middle and its box in the window. */
+/** Scrolls an element into view, and returns its middle and its box in the window as soon as the page no longer moves it. */
 export async function middle(selector) {
-  const box = await value(`(() => {
-    const found = document.querySelector(${JSON.stringify(selector)});
-    if (!found) return null;
-    found.scrollIntoView({ block: "center" });
-    const { left, top, width, height } = found.getBoundingClientRect();
-    return { x: left + width / 2, y: top + height / 2, left, top, width, height };
+  const box = await value(`(async () => {
+    let last = null;
+    for (let frame = 0; frame < 100; frame++) {
+      const found = document.querySelector(${JSON.stringify(selector)});
+      if (!found) return null;
+      found.scrollIntoView({ block: "center" });
+      const { left, top, width, height } = found.getBoundingClientRect();
+      const box = { x: left + width / 2, y: top + height / 2, left, top, width, height };
+      if (last && Object.keys(box).every((name) => box[name] === last[name])) return box;
+      last = box;
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    }
+    return last;
   })()`);
   if (!box || box.width === 0) throw new Error(`${selector} is not visible`);
   return box;
@@ -60,6 +67,38 @@ export async function press(selector) {
 export async function point(selector) {
   const { x, y } = await middle(selector);
   await move(x, y);
+}
+/** Points at an element until the expression holds, because what the page computes may still move the element. */
+export async function pointUntil(selector, expression, what) {
+  for (let i = 0; i < 20; i++) {
+    await point(selector);
+    await new Promise((done) => setTimeout(done, 20));
+    if (await value(`Boolean(${expression})`)) return check(true, what);
+  }
+  await until(expression, what);
+}
+/** Waits until the address holds the state of the page, which is written by a timer of 300 ms; timers of a page end in order. */
+export async function addressWritten() {
+  await until("true", "the page has computed its answer");
+  await value("new Promise((done) => setTimeout(done, 400))");
+}
+/** Waits until the page neither scrolls nor grows for some frames. */
+export const settled = () => value(`(async () => {
+  let last = "";
+  for (let frame = 0, equal = 0; frame < 600 && equal < 20; frame++) {
+    await new Promise(requestAnimationFrame);
+    const now = [scrollY, document.documentElement.scrollHeight].join();
+    equal = now === last ? equal + 1 : 0;
+    last = now;
+  }
+})()`);
+/** Reloads the page, and waits until the new one is ready. */
+export async function reload() {
+  await value("window.isOld = true");
+  await page.send("Page.reload");
+  const isReady = () => value(`!window.isOld && document.documentElement?.dataset.ready === "true"`).catch(() => false);
+  for (let i = 0; i < 500 && !(await isReady()); i++) await new Promise((done) => setTimeout(done, 20));
+  check(await isReady(), "the page is reloaded");
 }
 /** Chooses an option of a select by script, since no click opens its list in a headless browser. */
 export const choose = (id, option) => value(`(() => {

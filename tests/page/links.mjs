@@ -7,7 +7,7 @@
 
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, choose, dataset, explore, page, press, same, text, type, until } from "./hands.mjs";
+import { addressWritten, check, choose, dataset, explore, page, press, reload, same, settled, text, type, until } from "./hands.mjs";
 
 const [report, plain] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
 const { value } = page;
@@ -67,7 +67,8 @@ async function linkKeptInput() {
   await read("4 3 2 1 4 3");
   await choose("other-head", "1 0");
   await press("#chip-2");
-  await until(`location.hash.includes("&pair=1_0_kept&kept-tokens=1.2.3.4.1.2")`, "the link holds the kept input");
+  await addressWritten();
+  check((await value("location.hash")).includes("&pair=1_0_kept&kept-tokens=1.2.3.4.1.2"), "the link holds the kept input");
   const before = await dataset("pair-reading");
   check(before.first !== "" && before.second !== "", `weights on both inputs: ${JSON.stringify(before)}`);
   await open(await value("location.href"));
@@ -86,11 +87,9 @@ async function reloadInPlace() {
   await value(`window.scrollBy(0, document.getElementById("components").getBoundingClientRect().top - 90)`);
   const top = () => value(`Math.round(document.getElementById("components").getBoundingClientRect().top)`);
   same(await top(), 90, "the circuit is in the window");
-  await page.send("Page.reload");
-  await new Promise((done) => setTimeout(done, 300));
-  await until(`document.documentElement?.dataset.ready === "true"`, "the page is reloaded");
+  await reload();
   await until(`document.querySelectorAll("#circuit-drawing .box").length > 3 && document.querySelectorAll("#flow-table tr").length > 3`, "its panels are open");
-  await new Promise((done) => setTimeout(done, 500));
+  await settled();
   check(Math.abs(await top() - 90) < 30, `the circuit stays in the window: ${await top()} instead of 90`);
 }
 

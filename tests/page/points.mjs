@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, choose, dataset, page, press, same, type, until } from "./hands.mjs";
+import { addressWritten, check, choose, dataset, page, press, same, type, until } from "./hands.mjs";
 import { savePanels } from "./panels.mjs";
 
 const { value, key } = page;
@@ -80,8 +80,8 @@ export async function followWriting() {
 /** Undoes by the browser and by word. */
 export async function undoChanges() {
   const before = await chipIds();
-  // The page writes its address after 300 ms, and changes until then are one entry of the history.
-  await value(`new Promise((done) => setTimeout(done, 400))`);
+  // Changes until the address is written are one entry of the history.
+  await addressWritten();
   await press("#switch-off");
   await until(`location.hash.includes("ablated=")`, "the change is in the address");
   await value("history.back()");
@@ -118,8 +118,10 @@ export async function copyLinks() {
   const shown = () => value(`(() => { const { sample, kind, layer, head, query, key } = document.getElementById("reading").dataset; return [sample, kind, layer, head, query, key, document.getElementById("prediction").dataset.position].join(); })()`);
   const before = await shown();
   check(before.startsWith(`${sample},decoder,0,1,1,`) && before.endsWith(",1"), `the selection in another sequence: ${before}`);
+  await value("window.copied = null");
   await copy();
-  const copied = await value(`new Promise((done) => setTimeout(() => done(window.copied), 50))`);
+  await until("window.copied !== null", "the link is copied");
+  const copied = await value("window.copied");
   await page.send("Page.navigate", { url: "about:blank" });
   await page.open(copied);
   same(await shown(), before, "the copied link restores sequence, head and position");

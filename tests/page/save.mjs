@@ -9,7 +9,7 @@
 
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, explore, page, press, same, until } from "./hands.mjs";
+import { check, explore, page, press, reload, same, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
 import { copyLinks, embed, undoChanges } from "./points.mjs";
 
@@ -57,9 +57,7 @@ async function checkReload() {
   await press("#theme");
   const shown = await view();
   check(shown.endsWith("dark Dark"), `the dark theme: ${shown}`);
-  await page.send("Page.reload");
-  await new Promise((done) => setTimeout(done, 300));
-  await until(`document.documentElement?.dataset.ready === "true"`, "the page is reloaded");
+  await reload();
   same(await view(), shown, "the view after a reload");
 }
 

@@ -9,7 +9,7 @@
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { check, choose, dataset, explore, lowestContrast, middle, page, press, same, text, type, until } from "./hands.mjs";
+import { check, choose, dataset, explore, lowestContrast, page, pointUntil, press, same, settled, text, type, until } from "./hands.mjs";
 import { rowsOf, savePanels } from "./panels.mjs";
 
 const [decoder, translator, untrained, interrupted, inspected] = process.argv.slice(3).map((path) => pathToFileURL(resolve(path)).href);
@@ -52,9 +52,7 @@ async function nameMeans() {
   same(shown[3], "change on this input, one mean for all positions", "the change on the input");
   check(/^change on \d+ validation sequences, a mean for each position$/.test(shown[4]), `the change in the analysis: ${shown[4]}`);
   check((await value(`document.getElementById("ablate-by").selectedOptions[0].textContent`)).startsWith("its mean over all positions of"), "the option names the positions");
-  const { x, y } = await middle('#means-note [data-term="mean-ablated"]');
-  await page.move(x, y);
-  await until(`document.getElementById("definition").textContent.includes("a mean for each position")`, "the definition");
+  await pointUntil('#means-note [data-term="mean-ablated"]', `document.getElementById("definition").textContent.includes("a mean for each position")`, "the definition");
   await choose("ablate-by", "zero");
   await until(`document.getElementById("circuit-drawing").dataset.by === "zero"`, "zero ablation");
   same((await titles())[3], "change on this input, zero", "the change by zero ablation");
@@ -236,7 +234,7 @@ async function takeTour(report, count) {
     await until(`document.getElementById("tour-step").textContent === "Step ${step} of ${count}" && document.getElementById("tour-text").textContent !== ${JSON.stringify(steps.at(-1)?.words ?? "")}`, `step ${step} of ${count}`);
     const ids = await value(`Array.from(document.querySelectorAll("#chips > [data-index]"), (chip) => chip.dataset.id).join(" ")`);
     steps.push({ words: await text("tour-text"), ids, source: await value(`document.getElementById("input-source").value`), reading: await dataset("reading") });
-    await new Promise((done) => setTimeout(done, 600)); // the page scrolls
+    await settled();
     const [{ bottom }, { top }] = await value(`["#candidates > :last-child", "#tour"].map((name) => { const { top, bottom } = document.querySelector(name).getBoundingClientRect(); return { top, bottom }; })`);
     check(bottom <= top, `step ${step}: the last candidate ends at ${bottom}, above the tour at ${top}`);
     await press("#tour-next");
