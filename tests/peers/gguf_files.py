@@ -3,8 +3,8 @@
     python tests/peers/gguf_files.py make FOLDER
     python tests/peers/gguf_files.py real PROGRAM [FOLDER]
 
-`make` writes llama, qwen2 and gpt2 models in the types F32, F16, BF16, Q8_0, Q4_0 and Q4_1, and models of the other
-supported architectures in F32. A subfolder holds model.gguf, expected.safetensors with `tokens` [batch, time], `logits`
+`make` writes llama, qwen2 and gpt2 models in the types F32, F16, BF16, Q8_0, Q4_0 and Q4_1, llama also in Q4_K, Q5_K and
+Q6_K, and models of the other supported architectures in F32. A subfolder holds model.gguf, expected.safetensors with `tokens` [batch, time], `logits`
 and `greedy` (five tokens and their greedy continuation by 32 tokens), and texts.json with the ids of some texts.
 transformers reads llama, qwen2 and gpt2 from model.gguf. It does not read all keys of the others, so their results are
 those of the original weights; there are no texts where it does not read the tokenizer.
@@ -41,6 +41,8 @@ except ImportError as missing:
     sys.exit(77)
 
 TYPES = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1]
+# Types with blocks of 256 values, with the places and sizes of the scales in a block. Offsets make the mean value zero.
+GROUPED = {Type.Q4_K: {0: 6e-4, 2: 7.5 * 6e-4}, Type.Q5_K: {0: 3e-4, 2: 15.5 * 3e-4}, Type.Q6_K: {208: 1e-4}}
 VOCAB = 310
 # The architectures with the splits into words of their tokenizers; the others have SentencePiece tokenizers.
 WORDS = {"gpt2": "gpt-2", "gptneox": "olmo", "qwen2": "qwen2", "qwen3": "qwen2", "smollm3": "llama-bpe", "olmo2": "dbrx"}
@@ -158,6 +160,19 @@ def converted(value, key, name, config):
     return value.contiguous().numpy()
 
 
+def quantised(data, kind):
+    """Quantises an array; random blocks replace it in types that the package only dequantises."""
+    if kind not in GROUPED:
+        return quants.quantize(data, kind)
+    size = quants.GGML_QUANT_SIZES[kind][1]
+    blocks = torch.randint(0, 256, (data.size // 256, size), dtype=torch.uint8).numpy()
+    varied = 0.8 + 0.4 * torch.rand(len(blocks))
+    for place, scale in GROUPED[kind].items():
+        scales = (scale * varied).half().numpy()
+        blocks[:, place:place + 2] = scales.view(np.uint8).reshape(-1, 2)
+    return blocks.reshape(*data.shape[:-1], -1)
+
+
 def write(path, name, config, kind):
     """Writes a randomly initialised model, and returns it as it was before quantisation."""
     writer = GGUFWriter(path, name)
@@ -173,7 +188,7 @@ def write(path, name, config, kind):
         data = converted(value, key, name, config)
         stored = Type.F32 if value.ndim == 1 else kind
         stem, end = key.rsplit(".", 1)
-        writer.add_tensor(f"{names.get_name(stem)}.{end}", quants.quantize(data, stored), raw_dtype=stored)
+        writer.add_tensor(f"{names.get_name(stem)}.{end}", quantised(data, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -201,8 +216,10 @@ def make(target):
         "olmo2": Olmo2Config(**shared, pad_token_id=None),
         "phi3": Phi3Config(**shared, sliding_window=4, pad_token_id=None),
     }
+    wide = LlamaConfig(**shared | dict(hidden_size=256, intermediate_size=256), rms_norm_eps=1e-5, rope_parameters=rope(500.0))
     for name, config in configs.items():
-        for kind in TYPES if name in READ else TYPES[:1]:
+        for kind in TYPES + list(GROUPED) * (name == "llama") if name in READ else TYPES[:1]:
+            config = wide if kind in GROUPED else config
             torch.manual_seed(len(name) + kind)
             folder = target / f"{name}-{kind.name}"
             folder.mkdir(parents=True)

@@ -115,8 +115,8 @@ fn frequency_divisors_are_recognised() {
 
 #[test]
 fn unsupported_models_are_refused_by_name() {
-    let quantised = ("blk.0.ffn_up.weight", vec![256], 12, 0, vec![0; 144]);
-    let types = "`blk.0.ffn_up.weight` has the type Q4_K, but the supported types are F32, F16, Q4_0, Q4_1, Q8_0, BF16";
+    let quantised = ("blk.0.ffn_up.weight", vec![256], 10, 0, vec![0; 84]);
+    let types = "`blk.0.ffn_up.weight` has the type Q2_K, but the supported types are F32, F16, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K, BF16";
     refuses(&bytes(&llama(), &[quantised]), types);
     let falcon = [("general.architecture", string("falcon"))];
     refuses(

@@ -25,7 +25,7 @@ fn gguf_models_of_all_types_match_transformers() {
         return;
     }
     let folders: Vec<_> = fs::read_dir(&models).unwrap().map(|model| model.unwrap()).collect();
-    assert_eq!(folders.len(), 25);
+    assert_eq!(folders.len(), 28);
     for folder in folders {
         let name = &*folder.file_name().into_string().unwrap();
         let path = folder.path().join("model.gguf");
@@ -60,13 +60,13 @@ fn gguf_models_of_all_types_match_transformers() {
 fn gguf_files_of_other_types_are_refused() {
     let dir = TempDir::new().unwrap();
     let string = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
-    // One tensor of type Q4_K, and one key.
+    // One tensor of type Q2_K, and one key.
     let counts = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
     let key = [string("general.architecture"), 8u32.to_le_bytes().to_vec(), string("llama")].concat();
-    let sizes = [&1u32.to_le_bytes()[..], &256u64.to_le_bytes(), &12u32.to_le_bytes(), &[0; 8]].concat();
+    let sizes = [&1u32.to_le_bytes()[..], &256u64.to_le_bytes(), &10u32.to_le_bytes(), &[0; 8]].concat();
     let tensor = [string("blk.0.ffn_up.weight"), sizes, vec![0; 256]].concat();
     fs::write(dir.path().join("model.gguf"), [counts, key, tensor].concat()).unwrap();
-    let parts = ["model.gguf: `blk.0.ffn_up.weight` has the type Q4_K", "the supported types are F32, F16, "];
+    let parts = ["model.gguf: `blk.0.ffn_up.weight` has the type Q2_K", "the supported types are F32, F16, "];
     refuses_as(dir.path(), "run", &["model.gguf"], &parts);
     refuses_as(dir.path(), "run", &["model.gguf", "--format", "native"], &["is GGUF, not safetensors"]);
 }
