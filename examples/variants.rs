@@ -260,7 +260,10 @@ fn print(rows: &[Row]) {
         ("Highest weight of a head on the first token", |row| row.first_token, 2, false),
     ];
     for (name, of, digits, is_compared) in quantities {
-        say(&format!("{name}:\n\n| variant | {} |\n|---{}|", tasks.join(" | "), "|---".repeat(tasks.len())));
+        let head = format!("| variant | {} |", tasks.join(" | "));
+        for line in [&format!("{name}:"), "", &head, &format!("|---{}|", "|---".repeat(tasks.len()))] {
+            say(line);
+        }
         for (variant, _) in VARIANTS {
             let cell = |task: &String| {
                 let Some(mean) = mean_of(rows, task, variant, of) else { return "-".to_string() };
