@@ -8,7 +8,8 @@ use super::input::{OpenedRun, RunArgs, warn_changed_config};
 use super::scale::positive;
 use super::signals;
 use crate::error::Result;
-use crate::reporting::{phases_picture, save_all};
+use crate::files::write_atomically;
+use crate::reporting::{RunData, phases_picture, save_all};
 use crate::terminal::{ProgressKind, print_json, say, warn};
 use crate::training::{Control, PhaseSearch};
 use crate::workers::Workers;
@@ -18,7 +19,8 @@ const NOTICE: &str = "\nnotice: interrupted; pausing the replay; a second signal
 
 /// Find the phases of a run's training: intervals of steps in which its loss or a score of a head changes far more steeply
 /// than right before and right after. Replays the run exactly to locate each phase to the step, and mean-ablates the heads
-/// that changed. Needs `analysis.every`. Writes phases.json and plots/phases.png to the run folder.
+/// that changed. Needs `analysis.every`. Writes phases.json and plots/phases.png to the run folder, and adds the phases to
+/// the page as chapters of the training replay.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Reports the recorded steps before and after each phase, without replaying the run.
@@ -30,7 +32,7 @@ pub struct Args {
     budget: Option<f64>,
     #[command(flatten)]
     run: RunArgs,
-    /// Prints phases.json and draws no picture.
+    /// Prints phases.json, and draws neither picture nor page.
     #[arg(long)]
     json: bool,
 }
@@ -69,6 +71,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let style = Style::default();
     let picture = phases_picture(&folder.name(), &found, style.logical_width());
     let pictures = save_all(picture.as_slice(), &folder.plots(), &style)?;
-    [folder.phases()].iter().chain(&pictures).for_each(|path| say(&path.display().to_string()));
+    write_atomically(&folder.report(), RunData::read(&folder, &control.device)?.page.html().as_bytes())?;
+    let page = [folder.report()];
+    [folder.phases()].iter().chain(&pictures).chain(&page).for_each(|path| say(&path.display().to_string()));
     Ok(code)
 }

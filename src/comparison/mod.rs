@@ -22,7 +22,7 @@ mod trials;
 
 pub use circuits::{
     CircuitComparison, CircuitNode, ConnectionOverlap, ConsensusComponent, ConsensusEdge, ConsensusPhase,
-    HeadPhase, MatchedComponent, RunTransplant,
+    MatchedComponent, RunTransplant,
 };
 pub use compared::{ComparedRun, Experiment, RunCost};
 pub use listing::{Listed, ListedState, ListedTraining, list};

@@ -1,10 +1,13 @@
-//! The picture of the phases of a run.
+//! The phases of a run in its picture and on its page.
 
+use causal_attention_report::page::Chapter;
 use causal_attention_report::{PhaseCurves, Picture, Point};
 
 use crate::analysis::Score;
 use crate::numbers::counted;
-use crate::training::{FoundPhases, Phase, PhaseChange, PhaseCurve, RecordedCurve};
+use crate::training::{
+    FoundPhases, Phase, PhaseChange, PhaseCurve, RecordedCurve, StoredPhase, StoredPhases,
+};
 
 /// Draws the phases of a run, `width` logical pixels wide. Returns `None` without a phase.
 pub fn phases_picture(run: &str, found: &FoundPhases, width: f64) -> Option<Picture> {
@@ -36,6 +39,16 @@ pub fn phases_picture(run: &str, found: &FoundPhases, width: f64) -> Option<Pict
         note: format!("{}; {note}", counted(phases.len(), "phase")),
     };
     picture.picture(width)
+}
+
+/// Returns the phases of a run as chapters of its page.
+pub(super) fn chapters(stored: StoredPhases) -> Vec<Chapter> {
+    let chapter = |phase: StoredPhase| Chapter {
+        steps: phase.steps.map_or(phase.between, |[tenth, _, most]| [tenth, most]),
+        head: phase.changes.iter().find_map(|change| Some([change.layer?, change.head?])),
+        sentences: phase.sentences,
+    };
+    stored.phases.into_iter().map(chapter).collect()
 }
 
 fn points(curve: &[(usize, f64)]) -> Vec<Point> {

@@ -10,6 +10,7 @@ use super::circuit;
 use super::curves::{gradient_curve, loss_curve};
 use super::live::{MAX_STARTS, live_model};
 use super::page::{self, page};
+use super::phases::chapters;
 use super::reading::{continuation, reading, snapshot_frames};
 use super::sample_views::SampleViews;
 use super::{save_all, scores};
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::data::{Source, Vocabulary};
 use crate::error::{Error, Result};
 use crate::numbers::counted;
-use crate::training::{Row, RunFolder, Summary, dataset_of, read_metrics};
+use crate::training::{Row, RunFolder, StoredPhases, Summary, dataset_of, read_metrics};
 
 /// The contents of a run folder, and the output of its best weights for its validation sequences.
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl RunData {
                 &readings[shown],
                 &vocabulary,
             ),
+            chapters: StoredPhases::read(folder)?.map_or_else(Vec::new, chapters),
             summary: page::summary(&summary),
             circuit: circuit.as_ref().map(page::circuit),
             loss: LossCurve { weights, ..loss_curve(folder.name(), &rows, &summary) },

@@ -80,8 +80,8 @@ pub use new_folder::{PREPARED_PREFIX, RUNS, RunPath};
 pub use optimizer::Optimizer;
 pub use parts::{StepParts, TimedExchange, time_parts};
 pub use phases::{
-    Confirmation, FoundPhases, MeasuredLoss, Phase, PhaseChange, PhaseCurve, PhaseSearch, Phases,
-    RecordedCurve, Replayed,
+    Confirmation, FoundPhases, HeadPhase, MeasuredLoss, Phase, PhaseChange, PhaseCurve, PhaseSearch, Phases,
+    RecordedCurve, Replayed, StoredChange, StoredPhase, StoredPhases,
 };
 pub use plan::Plan;
 

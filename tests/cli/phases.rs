@@ -55,7 +55,9 @@ fn phases_are_located_by_an_exact_replay() {
         stdout.contains("head 1.0") && stdout.contains("logged steps equal those in metrics.csv"),
         "{stdout}"
     );
-    assert!(stdout.ends_with("run/phases.json\nrun/plots/phases.png\n"), "{stdout}");
+    assert!(stdout.ends_with("run/phases.json\nrun/plots/phases.png\nrun/report.html\n"), "{stdout}");
+    let page = json(dir.path(), &["report", "run", "--json"]);
+    assert_eq!(page["chapters"][0]["sentences"][0], stdout.lines().next().unwrap());
     assert!(folder.join("plots/phases.png").exists() && !folder.join(".replay").exists());
     let found: Value = serde_json::from_slice(&fs::read(folder.join("phases.json")).unwrap()).unwrap();
     let (replay, phase) = (&found["replay"], &found["phases"][0]);

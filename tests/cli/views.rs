@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::page::browse;
@@ -53,6 +53,17 @@ fn panels_name_their_numbers_and_stay_in_view() {
     let decoder = small_run(folder, &[&trained[..], &decoder].concat(), "decoder");
     let translator = small_run(folder, &[&trained[..], &translator].concat(), "translator");
     let untrained = small_run(folder, &untrained, "untrained");
+    // Its page gets the phases as chapters of the replay.
+    let phases = json!({"phases": [
+        {
+            "between": [20, 90], "steps": [30, 50, 80],
+            "changes": [{"between": [20, 90]}, {"layer": 1, "head": 0, "between": [30, 80]}],
+            "sentences": ["Phase 1 of 2: the loss falls.", "<b>0.1</b> rises."],
+        },
+        {"between": [100, 200], "steps": null, "changes": [], "sentences": ["Phase 2 of 2: 1.0 rises."]},
+    ]});
+    fs::write(decoder.join("phases.json"), phases.to_string()).unwrap();
+    stdout_of(folder, &["report", "decoder"]);
     let reports = [&decoder, &translator, &untrained].map(|run| run.join("report.html"));
     // An interrupted run has no analysis.
     let [analysis, hidden] = ["analysis.json", "hidden"].map(|name| decoder.join(name));

@@ -78,6 +78,28 @@ async function replaySteps() {
   check(!(await hasNote()), "the note ends");
 }
 
+/** Checks that each phase of the training shows the frames around it and says what happened. */
+async function followChapters() {
+  await page.open(decoder);
+  const steps = await value(`Array.from(document.querySelectorAll("#film-strip > button"), ({ textContent }) => Number(textContent.replace(/[^0-9]/g, "") || 1e9))`);
+  const chapters = await value(`Array.from(document.querySelectorAll("#chapter-list > li"), (chapter) => ({ frames: Array.from(chapter.querySelectorAll("button"), ({ dataset }) => dataset.frame), text: chapter.textContent, bold: chapter.querySelectorAll("p b").length }))`);
+  same(chapters.map(({ text }) => text.match(/^Phase \d: steps \d+ to \d+( \(layer \d, head \d\))?/)?.[0]).join(";"), "Phase 1: steps 30 to 80 (layer 1, head 0);Phase 2: steps 100 to 200", "the phases");
+  check(chapters[0].text.includes("<b>0.1</b> rises.") && chapters[0].bold === 0, "sentences are text");
+  for (const [index, [first, last]] of [[30, 80], [100, 200]].entries()) {
+    const { frames } = chapters[index];
+    same(frames.join(), [steps.findLastIndex((step) => step <= first), steps.findIndex((step) => step >= last)].join(), `phase ${index + 1}: the frames before and after`);
+    for (const frame of frames) {
+      await press(`#chapter-list > :nth-child(${index + 1}) [data-frame="${frame}"]`);
+      await until(`document.getElementById("film-reading").dataset.frame === "${frame}"`, `phase ${index + 1}: frame ${frame} is shown`);
+      same(await value(`document.querySelector('#film-strip > [aria-pressed="true"]').dataset.frame`), frame, "and its map is marked");
+      const { layer, head } = await dataset("reading");
+      same(`${layer}.${head}`, "1.0", "the head that changed, which stays selected");
+    }
+  }
+  await page.open(translator);
+  check(await value(`document.getElementById("chapters").hidden`), "no chapters without phases");
+}
+
 /** Checks that each head has its own line to the residual stream. */
 async function separateLines() {
   await page.open(decoder);
@@ -312,4 +334,4 @@ async function readCoveredTerm() {
   check(found?.before !== found?.after && found?.describes === "definition", `the covered term shows its definition: ${JSON.stringify(found)}`);
 }
 
-await explore("views", [clickIntoView, nameMeans, replaySteps, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, followTours, readLast]);
+await explore("views", [clickIntoView, nameMeans, replaySteps, followChapters, separateLines, readOneToken, printLabels, patchTranslator, saveHead, undoTyping, readCoveredTerm, openImportantHeads, fitTables, followTours, readLast]);

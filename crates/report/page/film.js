@@ -43,10 +43,38 @@ function drawFilm() {
   markFilm();
 }
 
-/** Shows a frame of the film in all panels. */
-function showFrame(number) {
+/**
+ * Returns the numbers of the frames around a phase: the last one at its start or earlier and the first one at its end or
+ * later; -1 if there is none.
+ */
+function framesAround({ steps: [from, until] }) {
+  const stepOf = ({ step }) => step ?? Infinity;
+  return [frames.findLastIndex((frame) => stepOf(frame) <= from), frames.findIndex((frame) => stepOf(frame) >= until)];
+}
+
+/** Lists the phases of the training, with the maps before and after each of the head that changed most. */
+function drawChapters() {
+  at("chapters").hidden = data.chapters.length === 0;
+  at("chapter-list").replaceChildren(...data.chapters.map((chapter, index) => {
+    const changed = chapter.head ? { kind: "decoder", layer: chapter.head[0], head: chapter.head[1] } : {};
+    const buttons = framesAround(chapter).map((number, end) => {
+      if (number < 0) return "";
+      const button = element("button", { type: "button", "data-frame": number }, `${end === 0 ? "before" : "after"} (${frames[number].name})`);
+      button.addEventListener("click", () => showFrame(number, changed));
+      return button;
+    });
+    const [from, until] = chapter.steps.map(integer);
+    const name = `Phase ${index + 1}: steps ${from} to ${until}${chapter.head ? ` (${layerHead(...chapter.head)})` : ""}`;
+    const row = element("div", { class: "row" }, element("b", {}, name), element("span", { class: "controls" }, ...buttons));
+    const text = chapter.sentences.length === 0 ? "" : element("details", {}, element("summary", {}, "What happened"), ...chapter.sentences.map((sentence) => element("p", {}, sentence)));
+    return element("li", {}, row, text);
+  }));
+}
+
+/** Shows a frame of the film in all panels, of the given head or the selected one. */
+function showFrame(number, head = {}) {
   const { sample, step } = frames[number];
-  update({ sample, step });
+  update({ sample, step, ...head });
 }
 
 /** Marks the current frame, and the panels that show the end of training meanwhile. */
@@ -54,6 +82,7 @@ function markFilm() {
   const number = frames.findIndex(({ sample }) => sample === state.sample);
   for (const button of at("film-strip").children) button.setAttribute("aria-pressed", Number(button.dataset.frame) === number);
   if (number >= 0) at("film-step").value = number;
+  for (const button of at("chapter-list").querySelectorAll("[data-frame]")) button.setAttribute("aria-pressed", Number(button.dataset.frame) === number);
   at("film-step").setAttribute("aria-valuetext", frames[Math.max(number, 0)]?.name ?? "");
   const { name, step = null } = frames[number] ?? {};
   for (const note of document.querySelectorAll(".end-note")) {
@@ -91,6 +120,7 @@ function play() {
 function startFilm() {
   at("film").hidden = frames.length === 0;
   if (frames.length === 0) return;
+  drawChapters();
   at("film-step").max = frames.length - 1;
   at("film-step").value = frames.length - 1;
   at("film-step").addEventListener("input", (event) => showFrame(Number(event.target.value)));

@@ -20,6 +20,11 @@ pub fn part_of(part: usize, total: usize, noun: &str) -> String {
     format!("{} of {}", thousands(part as f64), counted(total, noun))
 }
 
+/// Formats a share in percent: `0.384` is `38 %`.
+pub fn percent(share: f64) -> String {
+    format!("{} %", fixed(100.0 * share, 0))
+}
+
 /// Formats seconds as a clock: `0:07`, `12:34`, `1:02:03`, and from one day on `3 d 1:02:03`.
 pub fn clock(seconds: f64) -> String {
     let total = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default().as_secs();

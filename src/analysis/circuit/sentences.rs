@@ -12,10 +12,9 @@ use super::patching::Patching;
 use super::question::Quantity;
 use super::repeat::{HeadOfKind, Repeated};
 use super::watch::ExplanationStage;
-use super::weights::HeadInput;
 use crate::analysis::HeadScores;
 use crate::data::Vocabulary;
-use crate::numbers::{counted, fixed, thousands};
+use crate::numbers::{counted, fixed, percent, thousands};
 
 /// Formats the explanation as sentences: first the circuit, then its components, the most important first. The paths
 /// into a component follow it. Tokens are named if the vocabulary is known.
@@ -68,10 +67,6 @@ impl Explanation {
 
 fn rounded(value: f64) -> String {
     fixed(value, 2)
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", fixed(share * 100.0, 0))
 }
 
 /// Formats the 95 % interval of a share, or nothing if it is unknown.
@@ -278,11 +273,7 @@ fn end_name((layer, head): (usize, Option<usize>), cross: bool) -> String {
 
 fn describe_edge(explanation: &Explanation, edge: &Edge) -> String {
     let (from, to) = (end_name(edge.from, edge.from_cross), end_name(edge.to, edge.to_cross));
-    let input = edge.input.map(|input| match input {
-        HeadInput::Query => ("queries", "Q"),
-        HeadInput::Key => ("keys", "K"),
-        HeadInput::Value => ("values", "V"),
-    });
+    let input = edge.input.map(|input| (input.plural(), input.letter()));
     let scores = edge.composition.zip(edge.random).map(|scores| [scores.0, scores.1].map(rounded));
     let through = match (input, scores) {
         (Some((name, letter)), Some([composition, random])) => {

@@ -37,6 +37,26 @@ pub enum HeadInput {
     Value,
 }
 
+impl HeadInput {
+    /// Returns the vectors that are computed from the input, such as "queries".
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Query => "queries",
+            Self::Key => "keys",
+            Self::Value => "values",
+        }
+    }
+
+    /// Returns the letter that names the composition, such as `Q`.
+    pub(super) fn letter(self) -> char {
+        match self {
+            Self::Query => 'Q',
+            Self::Key => 'K',
+            Self::Value => 'V',
+        }
+    }
+}
+
 /// The matrices of one head, as `[input, output]`.
 #[derive(Debug, Clone)]
 pub struct HeadMatrices<B: Backend> {

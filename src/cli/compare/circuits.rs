@@ -12,7 +12,7 @@ const MAX_CONNECTIONS: usize = 24;
 pub(super) fn print(found: &CircuitComparison) {
     let count = found.runs.len();
     let row = |component: &ConsensusComponent| {
-        let kinds = component.kinds.iter().map(|(kind, runs)| format!("{} ({runs})", kind.replace('_', " ")));
+        let kinds = component.kinds_in_words().map(|(kind, runs)| format!("{kind} ({runs})"));
         let [effect, interval] = cells(&component.effect);
         let step = component.phase.as_ref().map(|phase| thousands(phase.half.mean));
         [
@@ -29,12 +29,7 @@ pub(super) fn print(found: &CircuitComparison) {
     table("lrrrrl", &names, &found.components.iter().map(row).collect::<Vec<_>>());
     say("");
     let row = |edge: &ConsensusEdge| {
-        let input = match edge.input {
-            Some(HeadInput::Query) => "queries",
-            Some(HeadInput::Key) => "keys",
-            Some(HeadInput::Value) => "values",
-            None => "",
-        };
+        let input = edge.input.map_or("", HeadInput::plural);
         let [effect, interval] = cells(&edge.effect);
         let runs = format!("{} of {count}", edge.runs);
         [edge.from.to_string(), edge.to.to_string(), input.to_string(), runs, effect, interval]

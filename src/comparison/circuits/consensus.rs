@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::explained::{ExplainedRun, HeadPhase};
+use super::explained::ExplainedRun;
 use super::matching::Matching;
 use super::node::CircuitNode;
 use crate::analysis::circuit::{HeadInput, HeadKind};
 use crate::comparison::GroupMean;
+use crate::training::HeadPhase;
 
 /// A connection as a sender, a receiver, and the input of a receiving head.
 pub(super) type Connection = (CircuitNode, CircuitNode, Option<HeadInput>);
@@ -32,6 +33,13 @@ pub struct ConsensusComponent {
     pub phase: Option<ConsensusPhase>,
     /// The component in each run.
     pub matched: Vec<MatchedComponent>,
+}
+
+impl ConsensusComponent {
+    /// Iterates over the kinds in words, each with the number of runs.
+    pub fn kinds_in_words(&self) -> impl Iterator<Item = (String, usize)> {
+        self.kinds.iter().map(|(kind, &runs)| (kind.replace('_', " "), runs))
+    }
 }
 
 /// The component of a run that is matched to a component of the reference.

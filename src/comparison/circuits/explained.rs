@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::node::CircuitNode;
 use crate::analysis::HeadScores;
 use crate::analysis::circuit::{Component, DirectEffect, Edge, Explanation};
 use crate::comparison::ComparedRun;
 use crate::error::{Error, Result};
-use crate::files::read_json;
-use crate::training::RunFolder;
+use crate::training::{HeadPhase, RunFolder, StoredPhases};
 
 /// The circuit of a run.
 #[derive(Debug, Clone)]
@@ -41,58 +38,6 @@ pub(super) struct ExplainedRun {
     pub phases: Option<BTreeMap<[usize; 2], HeadPhase>>,
 }
 
-/// The steps of the first phase of a head.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct HeadPhase {
-    /// The step after a tenth of the change or, without a replay, the recorded step before the change.
-    pub began: f64,
-    /// The step after half of the change or, without a replay, the middle of the recorded steps before and after it.
-    pub half: f64,
-    /// True if a replay located the steps.
-    pub is_located: bool,
-}
-
-/// The part of `phases.json` that dates heads.
-#[derive(Debug, Deserialize)]
-pub(super) struct StoredPhases {
-    phases: Vec<StoredPhase>,
-}
-
-#[derive(Debug, Deserialize)]
-struct StoredPhase {
-    changes: Vec<StoredChange>,
-}
-
-/// A change of a curve, which is the score of a head if it has a layer.
-#[derive(Debug, Deserialize)]
-struct StoredChange {
-    layer: Option<usize>,
-    head: Option<usize>,
-    between: [usize; 2],
-    steps: Option<[usize; 3]>,
-}
-
-impl StoredPhases {
-    /// Returns the first phase of each head, by the largest change of the head in it.
-    pub fn by_head(&self) -> BTreeMap<[usize; 2], HeadPhase> {
-        let mut found = BTreeMap::new();
-        for change in self.phases.iter().flat_map(|phase| &phase.changes) {
-            let Some(head) = change.layer.zip(change.head) else { continue };
-            let phase = match change.steps {
-                Some([began, half, _]) => {
-                    HeadPhase { began: began as f64, half: half as f64, is_located: true }
-                }
-                None => {
-                    let [before, after] = change.between.map(|step| step as f64);
-                    HeadPhase { began: before, half: (before + after) / 2.0, is_located: false }
-                }
-            };
-            found.entry(head.into()).or_insert(phase);
-        }
-        found
-    }
-}
-
 impl ExplainedRun {
     /// Reads the circuit of a run, and returns it with the SHA-256 of the explained weights.
     ///
@@ -112,13 +57,7 @@ impl ExplainedRun {
                  {path}"
             )));
         }
-        let phases = match folder.phases().exists() {
-            true => {
-                let what = "the phases of a run; remove the file and run `phases` again";
-                Some(read_json::<StoredPhases>(&folder.phases(), what)?.by_head())
-            }
-            false => None,
-        };
+        let phases = StoredPhases::read(&folder)?.map(|it| it.by_head());
         let unconfirmed = found.cut.as_ref().map_or(0, |cut| cut.unconfirmed);
         let weights = found.heads.weights;
         let explained = Self {

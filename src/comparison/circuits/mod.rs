@@ -29,7 +29,6 @@ use crate::error::{Error, Result, ensure};
 use self::explained::ExplainedRun;
 
 pub use consensus::{ConsensusComponent, ConsensusEdge, ConsensusPhase, MatchedComponent};
-pub use explained::HeadPhase;
 pub use node::CircuitNode;
 pub use overlap::ConnectionOverlap;
 pub use transplants::RunTransplant;

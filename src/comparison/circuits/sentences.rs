@@ -5,9 +5,8 @@ use super::consensus::{ConsensusComponent, ConsensusEdge, ConsensusPhase};
 use super::explained::ExplainedRun;
 use super::overlap::ConnectionOverlap;
 use super::transplants::RunTransplant;
-use crate::analysis::circuit::HeadInput;
 use crate::comparison::GroupMean;
-use crate::numbers::{counted, fixed, thousands};
+use crate::numbers::{counted, fixed, percent, thousands};
 
 /// The maximum number of components or connections that a sentence names.
 const MAX_NAMED: usize = 6;
@@ -63,7 +62,7 @@ fn shared(found: &CircuitComparison, count: usize) -> String {
 
 /// Describes a component that all circuits have.
 fn of_all(component: &ConsensusComponent, count: usize) -> String {
-    let kinds = component.kinds.iter().map(|(kind, runs)| format!("{} in {runs}", kind.replace('_', " ")));
+    let kinds = component.kinds_in_words().map(|(kind, runs)| format!("{kind} in {runs}"));
     let kinds = kinds.collect::<Vec<_>>();
     let kinds = match kinds.is_empty() {
         true => String::new(),
@@ -114,17 +113,16 @@ fn missing(found: &CircuitComparison, count: usize) -> Option<String> {
 fn more(count: usize, noun: &str) -> String {
     match count.saturating_sub(MAX_NAMED) {
         0 => String::new(),
-        others => format!("; and {others} more {noun}{}", if others == 1 { "" } else { "s" }),
+        others => format!("; and {}", counted(others, &format!("more {noun}"))),
     }
 }
 
 /// States the kinds that a head has in some of the circuits only.
 fn different_kinds(component: &ConsensusComponent) -> Option<String> {
     let some: Vec<String> = component
-        .kinds
-        .iter()
-        .filter(|(_, runs)| **runs < component.runs)
-        .map(|(kind, runs)| format!("{} in {runs}", kind.replace('_', " ")))
+        .kinds_in_words()
+        .filter(|(_, runs)| *runs < component.runs)
+        .map(|(kind, runs)| format!("{kind} in {runs}"))
         .collect();
     (!some.is_empty()).then(|| {
         format!(
@@ -156,28 +154,25 @@ fn connections(found: &CircuitComparison, count: usize) -> Option<String> {
 /// Returns the receiver of a connection, with its input.
 fn receiver(edge: &ConsensusEdge) -> String {
     match edge.input {
-        Some(HeadInput::Query) => format!("the queries of {}", edge.to),
-        Some(HeadInput::Key) => format!("the keys of {}", edge.to),
-        Some(HeadInput::Value) => format!("the values of {}", edge.to),
+        Some(input) => format!("the {} of {}", input.plural(), edge.to),
         None => edge.to.to_string(),
     }
 }
 
 fn overlap(ConnectionOverlap { matched, chance, p }: ConnectionOverlap) -> String {
-    let [matched, chance] = [matched, chance].map(|share| fixed(100.0 * share, 0));
+    let [matched, chance] = [matched, chance].map(percent);
     let verdict = match p < SIGNIFICANCE_LEVEL {
         true => "matched heads have the same connections more often than by chance",
         false => "the connections are no evidence that matched heads do the same",
     };
     format!(
-        "Two runs have {matched} % of their connections in common on average, and {chance} % if the heads of each layer are \
+        "Two runs have {matched} of their connections in common on average, and {chance} if the heads of each layer are \
          exchanged at random (p = {p:.3}): {verdict}."
     )
 }
 
 /// States what the heads of the reference recover in the place of the matched heads of other runs.
 pub(super) fn transplants(found: &CircuitComparison) -> Vec<String> {
-    let percent = |share: f64| format!("{} %", fixed(100.0 * share, 0));
     let of_head = |component: &ConsensusComponent| {
         let is_it = |it: &&RunTransplant| {
             (it.transplant.layer, Some(it.transplant.donor_head))

@@ -1,10 +1,10 @@
 //! Circuits of hand-made runs, whose heads have different numbers.
 
-use super::explained::{ExplainedRun, HeadPhase, StoredPhases};
+use super::explained::ExplainedRun;
 use super::*;
 use crate::analysis::circuit::{Component, DirectEffect, Edge, HeadInput, HeadKind, KindScore, Minimality};
 use crate::analysis::{HeadScores, Score};
-use crate::training::{Phase, PhaseChange, PhaseCurve, Phases};
+use crate::training::{HeadPhase, Phase, PhaseChange, PhaseCurve, Phases, StoredPhases};
 
 /// The loss and the gain of each run.
 const LOSS: f64 = 1.5;
@@ -233,6 +233,7 @@ fn phases_of_heads_are_read_from_phases_json() {
         changes,
         circuits: None,
         end: None,
+        sentences: Vec::new(),
     };
     let first = vec![
         change(PhaseCurve::TrainingLoss, Some([1, 2, 3])),

@@ -18,7 +18,7 @@ pub struct Phases {
     pub phases: Vec<Phase>,
     /// The replay that located the phases; `None` if the run was not replayed.
     pub replay: Option<Replayed>,
-    /// The result as sentences.
+    /// The result as sentences: those of all phases, then the replay.
     pub sentences: Vec<String>,
 }
 
@@ -40,6 +40,8 @@ pub struct Phase {
     /// The losses at the end of the run with each head of the layer mean-ablated whose head changed most. `None` if no
     /// head changed.
     pub end: Option<Confirmation>,
+    /// The phase as sentences.
+    pub sentences: Vec<String>,
 }
 
 impl Phase {

@@ -7,7 +7,7 @@
 //! | `replay` | the replay of the run up to its last phase, in a folder of its own |
 //! | `meter` | the observer of the replay: it measures each step in a phase, and compares the replay with the run |
 //! | `located` | the steps of each phase, from these measurements |
-//! | `found` | the result, as plain data |
+//! | `found`, `stored` | the result, as plain data; as read from `phases.json` |
 //! | `sentences` | the result as sentences |
 
 mod found;
@@ -16,6 +16,7 @@ mod meter;
 mod recorded;
 mod replay;
 mod sentences;
+mod stored;
 
 use std::collections::BTreeSet;
 
@@ -36,6 +37,7 @@ use crate::weights::native;
 
 pub use found::{Confirmation, MeasuredLoss, Phase, PhaseChange, PhaseCurve, Phases, Replayed};
 pub use recorded::RecordedCurve;
+pub use stored::{HeadPhase, StoredChange, StoredPhase, StoredPhases};
 
 /// The search for the phases of a run.
 #[derive(Debug)]
@@ -109,7 +111,7 @@ impl PhaseSearch<'_> {
             }
             self.confirm(&mut phases, &dataset)?;
         }
-        phases.sentences = sentences::sentences(&phases);
+        sentences::describe(&mut phases);
         let json = serde_json::to_vec_pretty(&phases).expect("phases hold plain values");
         write_atomically(&folder.phases(), &json)?;
         Ok(FoundPhases { phases, curves, signal })

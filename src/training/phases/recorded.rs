@@ -74,9 +74,15 @@ pub fn phases(curves: &[RecordedCurve], length: usize) -> Vec<Phase> {
                 phase.changes.push(change);
             }
             None => {
-                let (between, losses) = (change.between, Vec::new());
-                let changes = vec![change];
-                phases.push(Phase { between, steps: None, losses, changes, circuits: None, end: None });
+                phases.push(Phase {
+                    between: change.between,
+                    steps: None,
+                    losses: Vec::new(),
+                    changes: vec![change],
+                    circuits: None,
+                    end: None,
+                    sentences: Vec::new(),
+                });
             }
         }
     }

@@ -2,33 +2,37 @@
 
 use super::found::{Confirmation, MeasuredLoss, Phase, PhaseChange, PhaseCurve, Phases, Replayed};
 use crate::analysis::Score;
-use crate::numbers::{clock, counted, fixed, thousands};
+use crate::numbers::{clock, counted, fixed, percent, thousands};
 
 /// The maximum number of heads that a phase names.
 const MAX_HEADS: usize = 3;
 /// The minimum share of the fall that a head restores if the fall rests on it.
 const MIN_RESTORED: f64 = 0.5;
 
-/// Returns the sentences of the phases of a run.
-pub fn sentences(phases: &Phases) -> Vec<String> {
-    let steps = counted(phases.steps, "step");
+/// Describes each phase of a run, and the whole result.
+pub fn describe(phases: &mut Phases) {
+    let (count, steps) = (phases.phases.len(), counted(phases.steps, "step"));
+    for (index, phase) in phases.phases.iter_mut().enumerate() {
+        phase.sentences = of_phase(phase, (index + 1, count), &steps);
+    }
+    phases.sentences = phases.phases.iter().flat_map(|phase| &phase.sentences).cloned().collect();
     if phases.phases.is_empty() {
-        return vec![format!(
+        phases.sentences.push(format!(
             "No phase in {steps}: none of {} recorded curves has an interval that is significantly more than twice as \
              steep as the steps right before and right after it.",
             phases.curves
-        )];
+        ));
     }
-    let of_phase = |(index, phase): (usize, &Phase)| {
-        let mut sentences =
-            vec![format!("Phase {} of {}: {}", index + 1, phases.phases.len(), span(phase, &steps))];
-        sentences.extend(heads(phase));
-        sentences.extend(circuits(phase));
-        sentences.extend(phase.end.as_ref().and_then(|end| confirmation(phase, end)));
-        sentences
-    };
-    let replay = phases.replay.iter().map(replay);
-    phases.phases.iter().enumerate().flat_map(of_phase).chain(replay).collect()
+    phases.sentences.extend(phases.replay.iter().map(replay));
+}
+
+/// Describes a phase of a run of `steps`, given its number and the number of phases.
+fn of_phase(phase: &Phase, (number, count): (usize, usize), steps: &str) -> Vec<String> {
+    let mut sentences = vec![format!("Phase {number} of {count}: {}", span(phase, steps))];
+    sentences.extend(heads(phase));
+    sentences.extend(circuits(phase));
+    sentences.extend(phase.end.as_ref().and_then(|end| confirmation(phase, end)));
+    sentences
 }
 
 /// Describes the steps of a phase, and its change of the loss.
@@ -143,17 +147,17 @@ fn confirmation(phase: &Phase, end: &Confirmation) -> Option<String> {
     let own = rise(end.heads.iter().find(|it| [it.layer, it.head] == [layer, head])?);
     let others = end.heads.iter().filter(|it| it.head != head);
     let other = others.max_by(|a, b| rise(a).total_cmp(&rise(b)));
-    let percent = |rise: f64| format!("{} %", fixed(100.0 * rise / fall, 0));
+    let of_fall = |rise: f64| percent(rise / fall);
     let mut sentence = format!(
         "At the end of the run, the loss {} nats if head {layer}.{head} is mean-ablated, {} of the fall of {} nats",
         change([end.full.all, end.full.all + own], 2),
-        percent(own),
+        of_fall(own),
         fixed(fall, 2)
     );
     if let Some(other) = other {
         sentence += &format!(
             "; another head of layer {layer} restores at most {} (head {layer}.{})",
-            percent(rise(other).max(0.0)),
+            of_fall(rise(other).max(0.0)),
             other.head
         );
     }

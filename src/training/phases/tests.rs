@@ -67,6 +67,7 @@ fn phases_between(steps: &[[usize; 2]]) -> Phases {
         }],
         circuits: None,
         end: None,
+        sentences: Vec::new(),
     };
     Phases {
         steps: 12,
@@ -256,9 +257,12 @@ fn sentences_follow_the_numbers() {
     let curves = recorded();
     let mut phases = Phases { phases: recorded::phases(&curves, 11), ..phases_between(&[]) };
     phases.steps = 40;
-    let recorded = sentences::sentences(&phases);
+    let described = |mut phases: Phases| {
+        sentences::describe(&mut phases);
+        phases
+    };
     assert_eq!(
-        recorded,
+        described(phases.clone()).sentences,
         [
             "Phase 1 of 1: between steps 20 and 24 of 40 steps. The training loss falls from 3.00 to 1.00 nats per \
              token.",
@@ -282,8 +286,10 @@ fn sentences_follow_the_numbers() {
     phases.phases[0].end = Some(Confirmation { full, heads: vec![ablated(0, 2.5), ablated(1, 1.0)] });
     phases.replay =
         Some(Replayed { until: 24, is_complete: true, equal_rows: 6, seconds: 2.0, ..Replayed::default() });
+    let all = described(phases);
+    assert_eq!(all.phases[0].sentences, all.sentences[..3]);
     assert_eq!(
-        sentences::sentences(&phases),
+        all.sentences,
         [
             "Phase 1 of 1: steps 21 to 24 of 40 steps, half of the change by step 22. On validation sequences the loss \
              falls from 3.00 to 1.00 nats per token; on determined targets it falls from 3.00 to 0.50; on the other \
@@ -296,6 +302,6 @@ fn sentences_follow_the_numbers() {
              those in metrics.csv in all digits.",
         ]
     );
-    let none = sentences::sentences(&phases_between(&[]));
+    let none = described(phases_between(&[])).sentences;
     assert!(none.len() == 1 && none[0].starts_with("No phase in 12 steps"), "{none:?}");
 }

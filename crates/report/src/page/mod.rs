@@ -42,9 +42,22 @@ pub struct Page {
     /// The readings, over the course of the run, of the sequence shown first, each with its number of completed steps.
     #[serde(skip)]
     pub film: Vec<(usize, Reading)>,
+    /// The phases of the training, in the order of steps: chapters of `film`. May be empty.
+    pub chapters: Vec<Chapter>,
     /// The model itself, or the reason why the page has none.
     #[serde(skip)]
     pub model: Option<Result<LiveModel, String>>,
+}
+
+/// A phase of the training.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chapter {
+    /// The number of completed steps at its start and at its end.
+    pub steps: [usize; 2],
+    /// The layer and the head of decoder self-attention that changed most, if one changed.
+    pub head: Option<[usize; 2]>,
+    /// What happened in it, as sentences.
+    pub sentences: Vec<String>,
 }
 
 /// The heads of a model, `[layer][head]`.

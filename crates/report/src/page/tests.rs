@@ -94,6 +94,7 @@ impl PageData {
             history: self.history.clone(),
             circuit: None,
             film: Vec::new(),
+            chapters: Vec::new(),
             model: None,
         }
     }

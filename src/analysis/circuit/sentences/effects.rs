@@ -1,10 +1,10 @@
 //! The effects of ablations as parts of sentences.
 
-use super::{interval_of_share, percent, rounded};
+use super::{interval_of_share, rounded};
 use crate::analysis::circuit::criteria::{CircuitGain, Minimality};
 use crate::analysis::circuit::explanation::{Component, Explanation};
 use crate::analysis::circuit::question::Quantity;
-use crate::numbers::{counted, signed};
+use crate::numbers::{counted, percent, signed};
 
 /// Formats an ablation, as "mean-ablating it at all positions".
 pub(super) fn ablating(gain: &CircuitGain, what: &str) -> String {
