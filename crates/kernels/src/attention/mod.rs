@@ -212,7 +212,14 @@ impl<'a> Attention<'a> {
             update(simd, scores, [bias], |score, [bias]| score + bias);
         }
         if let Some(cap) = self.scores.softcap {
-            update(simd, scores, [], |score, []| (score * (1.0 / cap)).tanh() * cap);
+            // A closure of this size is not inlined otherwise, and each of its operations would be a call.
+            update(
+                simd,
+                scores,
+                [],
+                #[inline(always)]
+                |score, []| (score * (1.0 / cap)).tanh() * cap,
+            );
         }
         if let Some(hidden) = &self.hidden {
             for (score, hidden) in scores.iter_mut().zip(&hidden.row(sequence, query)[first_key..]) {

@@ -83,7 +83,13 @@ pub(crate) fn update<S: Simd, const N: usize>(
     inputs: [&[f32]; N],
     f: impl Fn(Vector<S>, [Vector<S>; N]) -> Vector<S>,
 ) {
-    update_all(simd, [output], inputs, |[x], inputs| [f(x, inputs)]);
+    update_all(
+        simd,
+        [output],
+        inputs,
+        #[inline(always)]
+        |[x], inputs| [f(x, inputs)],
+    );
 }
 
 /// Computes `values[i] = f(values[i])` for a slice without a partial register, and returns the sum of the results.
