@@ -24,6 +24,7 @@ use causal_attention::config::Config;
 use causal_attention::data;
 use causal_attention::evaluation::{AtLength, Protocol};
 use causal_attention::model::{Model, Sizes};
+use causal_attention::numbers::signed;
 use causal_attention::reporting::save_all;
 use causal_attention::terminal::{say, warn};
 use causal_attention::{Error, Result};
@@ -249,8 +250,8 @@ fn tasks(rows: &[Row]) -> Vec<String> {
     all.filter(|task| rows.iter().any(|row| row.task == *task)).collect()
 }
 
-/// Prints a table per quantity. Losses are compared with the plain model by Welch's test: an asterisk marks a 95 % interval of
-/// the difference that excludes zero.
+/// Prints a table per quantity. Losses are compared with the plain model by Welch's test: a difference follows with its 95 %
+/// interval, and an asterisk if the interval excludes zero.
 fn print(rows: &[Row]) {
     let tasks = tasks(rows);
     let quantities: [(&str, Quantity, usize, bool); 4] = [
@@ -269,13 +270,20 @@ fn print(rows: &[Row]) {
                 let Some(mean) = mean_of(rows, task, variant, of) else { return "-".to_string() };
                 let plain = mean_of(rows, task, PLAIN, of).filter(|_| is_compared && variant != PLAIN);
                 let test = plain.and_then(|plain| WelchTest::new(&plain, &mean));
-                let is_other = test.is_some_and(|test| test.interval[0] > 0.0 || test.interval[1] < 0.0);
-                format!("{:.digits$}{}", mean.mean, if is_other { " *" } else { "" })
+                let compared = test.map_or(String::new(), |test| compared(&test, digits));
+                format!("{:.digits$}{compared}", mean.mean)
             };
             say(&format!("| {variant} | {} |", tasks.iter().map(cell).collect::<Vec<_>>().join(" | ")));
         }
         say("");
     }
+}
+
+/// Formats a difference with its 95 % interval, such as ` (−0.085 ± 0.041)*`.
+fn compared(test: &WelchTest, digits: usize) -> String {
+    let [low, high] = test.interval;
+    let mark = if low > 0.0 || high < 0.0 { "*" } else { "" };
+    format!(" ({} ± {:.digits$}){mark}", signed(test.difference, digits), (high - low) / 2.0)
 }
 
 /// Draws, for each task, the difference of each variant's loss from the plain model with its 95 % interval (Welch).
