@@ -9,6 +9,8 @@
 //! | module | operation |
 //! |---|---|
 //! | [`attention`] | attention from packed or separate queries, keys and values, linear in memory |
+//! | [`differential`] | queries of two maps per head, and the difference of their outputs |
+//! | [`gate`] | sigmoid gates |
 //! | [`linear`] | `x W + b`, fused with an [`activation`], with a gate, or with dropout and the residual addition |
 //! | [`feed_forward`] | two linear layers with an activation or a gate between them |
 //! | [`norm`] | layer norm and RMS norm |
@@ -49,10 +51,12 @@ pub mod activation;
 pub mod allocator;
 pub mod attention;
 mod bf16;
+pub mod differential;
 pub mod dropout;
 pub mod embedding;
 pub mod feed_forward;
 mod few_rows;
+pub mod gate;
 pub mod linear;
 pub mod loss;
 mod math;

@@ -20,7 +20,7 @@ use burn::module::{Initializer, Module, Param, ParamId};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::display::display_line;
-use crate::ops::{AttentionOptions, Norm, Projections, ScorePosition};
+use crate::ops::{self, AttentionOptions, Norm, Projections, ScorePosition};
 use crate::role::{ParamRole, ParamRoles};
 
 /// The configuration of [`Differential`].
@@ -98,20 +98,16 @@ impl<B: Backend> Differential<B> {
         projections: Projections<B>,
         options: &mut AttentionOptions<B>,
     ) -> Projections<B> {
-        let [query, key, value] = projections.split(options);
-        let ([batch, time, width], heads) = (query.dims(), options.heads);
-        let halves = query.reshape([batch, time, heads, 2, width / heads / 2]);
-        let [first, second] = [0, 1].map(|at| halves.clone().narrow(3, at, 1));
-        let zeros = first.zeros_like();
-        let divided = Tensor::cat(vec![first, zeros.clone(), zeros, second], 3); // [batch, time, heads, 4, d_head / 2]
+        let ([d_head], heads) = (self.norm.gamma.lazy_shape().dims(), options.heads);
+        let divided = ops::divide_queries(projections, options);
         options.heads = 2 * heads;
-        options.scale = options.scale.or(Some(((width / heads / 2) as f64).powf(-0.5)));
+        options.scale = options.scale.or(Some(((d_head / 2) as f64).powf(-0.5)));
         if let ScorePosition::Bias(bias) = &mut options.position {
             let [_, distances] = bias.dims();
             let both = bias.clone().unsqueeze_dim::<3>(1).expand([heads, 2, distances]);
             *bias = both.reshape([2 * heads, distances]);
         }
-        Projections::Separate([divided.reshape([batch, time, 2 * width]), key, value])
+        divided
     }
 
     /// Subtracts the second map of each head from the first one.
@@ -121,7 +117,8 @@ impl<B: Backend> Differential<B> {
     pub fn subtract(&self, maps: Tensor<B, 4>) -> Tensor<B, 4> {
         let [batch, count, query_time, key_time] = maps.dims();
         let parts = maps.reshape([batch, count / 2, 2, query_time, key_time]);
-        self.difference(parts, 2).reshape([batch, count / 2, query_time, key_time])
+        let [first, second] = [0, 1].map(|at| parts.clone().narrow(2, at, 1));
+        (first - second * self.lambda().unsqueeze()).reshape([batch, count / 2, query_time, key_time])
     }
 
     /// Returns the outputs of the heads, given the sums of the values by both maps.
@@ -130,8 +127,9 @@ impl<B: Backend> Differential<B> {
     /// `[batch, time, 2 * heads * d_head]` to `[batch, time, heads * d_head]`.
     pub(super) fn outputs(&self, contexts: Tensor<B, 3>) -> Tensor<B, 3> {
         let ([batch, time, width], [d_head]) = (contexts.dims(), self.norm.gamma.lazy_shape().dims());
-        let parts = contexts.reshape([batch, time, width / 2 / d_head, 2, d_head]);
-        self.normalise(self.difference(parts, 3)).reshape([batch, time, width / 2])
+        let differences = ops::subtract_pairs(contexts, self.lambda(), d_head);
+        let by_head = differences.reshape([batch, time, width / 2 / d_head, d_head]);
+        self.normalise(by_head).reshape([batch, time, width / 2])
     }
 
     /// Normalises the sums of the values by the maps, over the last axis.
@@ -140,12 +138,6 @@ impl<B: Backend> Differential<B> {
     /// `[.., d_head]`, in and out.
     pub fn normalise<const D: usize>(&self, contexts: Tensor<B, D>) -> Tensor<B, D> {
         self.norm.forward(contexts) * (1.0 - self.lambda_init)
-    }
-
-    /// Subtracts the second entry of an axis of length 2, times `lambda`, from the first one.
-    fn difference(&self, parts: Tensor<B, 5>, axis: usize) -> Tensor<B, 5> {
-        let [first, second] = [0, 1].map(|at| parts.clone().narrow(axis, at, 1));
-        first - second * self.lambda().unsqueeze()
     }
 }
 

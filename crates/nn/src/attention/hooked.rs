@@ -110,7 +110,7 @@ pub(super) struct HeadOutput<'a, B: Backend> {
     pub projection: &'a Linear<B>,
     /// The dropout of the output.
     pub dropout: &'a Dropout,
-    /// The gates of the contexts, `[batch, query_time, heads]` or `[batch, query_time, heads * d_head]`.
+    /// The logits of the contexts' gates, `[batch, query_time, heads]` or `[batch, query_time, heads * d_head]`.
     pub gates: Option<Tensor<B, 3>>,
     /// The subtraction of two maps per head.
     pub differential: Option<&'a Differential<B>>,
@@ -140,26 +140,21 @@ impl<B: Backend> HeadOutput<'_, B> {
             None => context,
         };
         match &self.gates {
-            Some(gates) => context * split_heads(gates.clone(), heads),
+            Some(gates) => context * split_heads(ops::sigmoid(gates.clone()), heads),
             None => context,
         }
     }
 
     /// Computes the difference of the contexts of both maps in differential attention, and multiplies the contexts, `[batch,
     /// query_time, heads * d_head]`, by their gates.
-    fn gated_merged(&self, context: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
+    fn gated_merged(&self, context: Tensor<B, 3>) -> Tensor<B, 3> {
         let context = match self.differential {
             Some(differential) => differential.outputs(context),
             None => context,
         };
         match &self.gates {
             None => context,
-            Some(gates) if gates.dims() == context.dims() => context * gates.clone(),
-            Some(gates) => {
-                let [batch, time, width] = context.dims();
-                let by_head = context.reshape([batch, time, heads, width / heads]);
-                (by_head * gates.clone().unsqueeze_dim(3)).reshape([batch, time, width])
-            }
+            Some(gates) => ops::gate(context, gates.clone()),
         }
     }
 }
@@ -190,7 +185,7 @@ pub(super) fn attend<B: Backend>(
     }
     let mut context = match hooks.wants(&[Scores, Parts, Pattern, Output]) {
         // [batch, query_time, heads * d_head]
-        false => output.gated_merged(ops::attention(projections, options), heads),
+        false => output.gated_merged(ops::attention(projections, options)),
         true => {
             let steps = ops::AttentionSteps::new(projections, options);
             let scores = hooks.apply(Scores, steps.scores());

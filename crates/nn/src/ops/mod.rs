@@ -17,10 +17,12 @@ mod agreement;
 mod attention;
 mod autodiff;
 mod cross_entropy;
+mod differential;
 mod dropout;
 mod embedding;
 mod feed_forward;
 mod fused;
+mod gate;
 mod gradients;
 mod head_norm;
 mod host;
@@ -38,10 +40,12 @@ pub use attention::{
     rotate, split_heads,
 };
 pub use cross_entropy::{TokenScores, cross_entropy, token_scores};
+pub use differential::{divide_queries, subtract_pairs};
 pub(crate) use dropout::next_seed;
 pub use dropout::{dropout, seed, seed_this_thread};
 pub use embedding::embedding;
 pub use feed_forward::feed_forward;
+pub use gate::{gate, sigmoid};
 pub use gradients::{append, from_numbers, sum, sum_in_order};
 pub use head_norm::normalise_heads;
 pub(crate) use host::id_outside;

@@ -19,7 +19,7 @@ use burn::module::{Module, ParamId};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
-use super::{AttentionGate, QkNormConfig, ScoreConfig, ScoreFunction, gate, width_of_head};
+use super::{AttentionGate, QkNormConfig, ScoreConfig, ScoreFunction, width_of_head};
 use crate::attention::differential::{Differential, DifferentialConfig};
 use crate::attention::hooked::{self, AttentionHooks, HeadOutput, with_weights};
 use crate::attention::{KeyValueCache, check_dropout, check_residual, check_width};
@@ -285,7 +285,7 @@ impl<B: Backend> MultiHeadAttention<B> {
             return Ok(output);
         }
         let mut options = self.options(mask.clone(), position.clone());
-        let gates = self.gate.as_ref().map(|gate| gate::gates(gate, input.clone()));
+        let gates = self.gate.as_ref().map(|gate| ops::linear(gate, input.clone()));
         let mut projections = self.project(input);
         if !hooks.inputs.is_empty() || hooks.wants(&READERS) {
             ensure(cache.is_none() || self.heads == self.key_value_heads, Error::Shape, || {

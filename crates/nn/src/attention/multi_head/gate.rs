@@ -8,10 +8,10 @@
 //! A gate lets a query ignore what a head has read, which a softmax alone cannot do.
 
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use crate::{choices, ops};
+use crate::choices;
 
 choices! {
     /// The gates of head outputs: the values of `attention_gate`.
@@ -44,10 +44,4 @@ impl AttentionGate {
         };
         Some(LinearConfig::new(d_model, width).with_bias(bias).init(device))
     }
-}
-
-/// Returns the gates, `[batch, time, heads]` or `[batch, time, heads * d_head]`.
-pub(super) fn gates<B: Backend>(projection: &Linear<B>, input: Tensor<B, 3>) -> Tensor<B, 3> {
-    // The sigmoid by tanh: Burn's own computes in single precision on every backend.
-    (ops::linear(projection, input) / 2.0).tanh() / 2.0 + 0.5
 }
