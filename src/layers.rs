@@ -49,7 +49,7 @@ const PROGRAM: [&str; 28] = [
 ];
 
 /// The modules of `causal-attention-kernels`.
-const KERNELS: [&str; 24] = [
+const KERNELS: [&str; 26] = [
     "allocator",
     "matrix",
     "pool",
