@@ -76,7 +76,7 @@ fn run<B: AutodiffBackend>(mut trainee: Trainee<B>, steps: usize) -> (Vec<f32>, 
         ops::seed::<B>(&device, step as u64);
         let batches = vec![DeviceBatch::new(&batch(step, has_source), &device)];
         let output = trainee.step(StepBatches::unsharded(step, batches, false));
-        trainee = optimizer.step(1e-3, trainee, output.grads);
+        trainee = optimizer.step(3e-3, trainee, output.grads);
         losses.extend(output.item.loss.into_data().iter::<f32>());
     }
     let weights = native::collect(&trainee.valid().model).unwrap();
@@ -129,15 +129,16 @@ fn all_kinds() -> Vec<ModelConfig> {
 
 #[test]
 fn fused_and_composed_steps_have_close_losses() {
+    const STEPS: usize = 60;
     fn compare<B: AutodiffBackend>(config: &ModelConfig) {
-        let losses = |kernels: Kernels| kernels.run(|| run(trainee::<B>(config), 200)).0;
+        let losses = |kernels: Kernels| kernels.run(|| run(trainee::<B>(config), STEPS)).0;
         let (fused, reference) = (losses(Kernels::Fused), losses(Kernels::Reference));
         for (step, (fused, reference)) in fused.iter().zip(&reference).enumerate() {
             let close = (fused - reference).abs() < 1e-3;
             assert!(close, "{config:?}, step {step}: {fused}, not {reference}");
         }
         assert_ne!(fused, reference, "different implementations differ in the last bits");
-        assert!(reference[199] < 0.8 * reference[0], "{config:?}: {reference:?}");
+        assert!(reference[STEPS - 1] < 0.8 * reference[0], "{config:?}: {reference:?}");
     }
     for config in all_kinds() {
         compare::<Autodiff<NdArray>>(&config);

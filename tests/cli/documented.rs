@@ -111,7 +111,7 @@ fn links_work_in_the_package() {
 #[test]
 fn documented_commands_and_options_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages = vec![root.join("README.md")];
+    let mut pages = vec![root.join("README.md"), root.join("python/README.md")];
     pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
     let commands = commands();
     let mut all = commands.values().flatten().cloned().collect::<BTreeSet<_>>();
