@@ -5,7 +5,8 @@
 
 use burn::prelude::*;
 
-use super::interventions::{ResidualWriter, scaled};
+use super::interventions::scaled;
+use crate::hooks::ResidualWriter;
 use crate::model::Model;
 
 /// Returns the number of causal self-attention heads per layer.

@@ -5,7 +5,6 @@
 //! of the projection.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use burn::module::Param;
 use burn::nn::Linear;
@@ -15,61 +14,8 @@ use super::Sample;
 use super::activations::{Activation, record};
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
-use crate::hooks::{AttentionPoint, HookPoint, HookSite, Patch, Stack};
-use crate::model::{Decoder, Model};
-
-/// A component that writes to the residual stream of a decoder, by which commands name it. Layers and heads count from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ResidualWriter {
-    /// A head of the causal self-attention: layer and head.
-    Head(usize, usize),
-    /// A head of the cross-attention: layer and head.
-    Cross(usize, usize),
-    /// A feed-forward layer.
-    FeedForward(usize),
-}
-
-impl fmt::Display for ResidualWriter {
-    /// Writes the name: `1.3`, `cross.1.3` or `1.mlp`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head(layer, head) => write!(f, "{layer}.{head}"),
-            Self::Cross(layer, head) => write!(f, "cross.{layer}.{head}"),
-            Self::FeedForward(layer) => write!(f, "{layer}.mlp"),
-        }
-    }
-}
-
-impl ResidualWriter {
-    /// Returns all components of a model, in model order.
-    pub fn all<B: Backend>(model: &Model<B>) -> Vec<Self> {
-        match model {
-            Model::OneLayer(model) => (0..model.attention.heads).map(|head| Self::Head(0, head)).collect(),
-            Model::Decoder(model) => Self::of_decoder(model).collect(),
-        }
-    }
-
-    /// Iterates over all components of a decoder, in model order.
-    pub fn of_decoder<B: Backend>(model: &Decoder<B>) -> impl Iterator<Item = Self> {
-        model.blocks.iter().enumerate().flat_map(|(layer, block)| {
-            let cross = block.cross_attention.as_ref().map_or(0, |attention| attention.heads);
-            let heads = (0..block.attention.heads).map(move |head| Self::Head(layer, head));
-            heads
-                .chain((0..cross).map(move |head| Self::Cross(layer, head)))
-                .chain([Self::FeedForward(layer)])
-        })
-    }
-
-    /// Returns the site of the component's output, and its index there.
-    fn site(self) -> (HookSite, usize) {
-        let at = |layer, point| HookSite { stack: Stack::Decoder, layer, point };
-        match self {
-            Self::Head(layer, head) => (at(layer, HookPoint::SelfAttention(AttentionPoint::Output)), head),
-            Self::Cross(layer, head) => (at(layer, HookPoint::CrossAttention(AttentionPoint::Output)), head),
-            Self::FeedForward(layer) => (at(layer, HookPoint::FeedForwardOutput), 0),
-        }
-    }
-}
+use crate::hooks::{Patch, ResidualWriter};
+use crate::model::Model;
 
 /// Returns the mean output of each component over all positions of the `samples`, each `[d_model]`.
 ///

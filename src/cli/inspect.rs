@@ -14,7 +14,6 @@ use super::interventions::{InterventionArgs, named};
 use super::patch::{PatchArgs, PatchSource};
 use super::pictures::{PictureArgs, weight_colors};
 use crate::analysis::circuit::Explanation;
-use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::{
     HeadScores, Sample, Score, Selected, Selection, View, ablation, inspect_sample, inspect_selected,
 };
@@ -23,6 +22,7 @@ use crate::config::Config;
 use crate::data::Vocabulary;
 use crate::error::{Error, Result};
 use crate::files::{check_output, write_atomically, write_output};
+use crate::hooks::ResidualWriter;
 use crate::numbers::{Bytes, counted};
 use crate::reporting::{StoredMeans, chance, live_model, page, reading, save_all};
 use crate::terminal::{PieceProgress, print_json_line, say};

@@ -57,6 +57,9 @@ impl Section for AnalysisConfig {
 
 impl AnalysisConfig {
     /// Checks the keys, for a model with `heads` heads per layer.
+    ///
+    /// # Errors
+    /// An error that names the key of the first invalid value.
     pub fn check(&self, heads: usize) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("analysis"))?;
         for (key, number, of, count) in [

@@ -8,11 +8,13 @@ mod analysis;
 mod device;
 mod difference;
 mod intervals;
+mod intervene;
 mod keys;
 mod meant;
 mod names;
 mod optimizer;
 mod overrides;
+mod paths;
 mod presets;
 mod run;
 mod source;
@@ -32,6 +34,7 @@ pub use analysis::AnalysisConfig;
 pub use device::{BackendName, DeviceChoice, DeviceKind};
 pub use difference::Difference;
 pub(crate) use difference::{NOTHING, differing};
+pub use intervene::{ClampedPattern, Intervention, InterventionKind};
 pub use keys::{SCHEMA, defaults};
 pub use meant::{keys_named, nearest_key, normalised};
 #[cfg(test)]
@@ -44,12 +47,11 @@ pub use training::{Monitor, ScheduleKind, TrainingConfig};
 pub use tune::{Method, TuneConfig};
 pub use types::is_boolean;
 
-use crate::data::{self, Cache, DataConfig, Dataset, Paths, Source, Tokens};
+use crate::data::{self, DataConfig, Dataset, Paths, Source};
 use crate::error::{Error, Origin, Result};
 use crate::files::{Text, without_compression};
 use crate::model::{ModelConfig, Sizes};
 use crate::range::Section;
-use run::is_empty;
 use source::Written;
 
 /// The keys that set the length of a run.
@@ -87,6 +89,9 @@ pub struct Config {
 impl Config {
     /// Reads `path`, applies the overrides `key=value` in order, and checks the complete config. Without a path, reads
     /// `config.toml` of the current folder, or the shipped default.
+    ///
+    /// # Errors
+    /// If the file cannot be read or parsed, or a value is invalid.
     pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Self> {
         Self::load_checked(path, overrides, |_| Ok(()))
     }
@@ -163,11 +168,17 @@ impl Config {
     }
 
     /// Parses the text of the file `path`, applies `overrides`, and checks the complete config.
+    ///
+    /// # Errors
+    /// If the text cannot be parsed, or a value is invalid.
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
         Written::parse(text, Some(path))?.with(overrides)?.read(|_| Ok(()))
     }
 
     /// Checks everything that does not need the data.
+    ///
+    /// # Errors
+    /// An error that names the key of the first invalid value.
     pub fn check(&self) -> Result<()> {
         let name = &self.run.name;
         let is_forbidden = |c: char| c.is_control() || matches!(c, '/' | '\\');
@@ -180,25 +191,9 @@ impl Config {
         data::check(&self.data)?;
         self.model.check()?;
         self.training.check()?;
+        intervene::check(&self.training.intervene, &self.model, &self.data)?;
         self.analysis.check(self.model.heads)?;
         self.tune.iter().try_for_each(TuneConfig::check)
-    }
-
-    /// Refuses paths whose absolute form is not UTF-8, since TOML cannot represent them.
-    ///
-    /// # Errors
-    /// If a path is not UTF-8. The error names its key.
-    pub fn check_paths(&self) -> Result<()> {
-        let Self { run, data, .. } = self.with_absolute_paths();
-        let tokens = if let Tokens::File(path) = data.tokens { path } else { PathBuf::new() };
-        let one = [("run.from", run.from.as_path()), ("data.tokens", &tokens)].into_iter();
-        let path = data.path.iter().map(|path| ("data.path", path));
-        let valid = data.valid_path.iter().map(|path| ("data.valid_path", path));
-        for (key, path) in one.chain(path).chain(valid) {
-            let problem = "is not UTF-8 and cannot be written in a config; rename the file or its folder";
-            Error::check_key(path.to_str().is_some(), key, path.display(), problem)?;
-        }
-        Ok(())
     }
 
     /// Returns this config with other values for some keys, each given with its section.
@@ -230,31 +225,6 @@ impl Config {
     pub(crate) fn with_data_from_memory(&self) -> Self {
         let data = DataConfig { source: Some(Source::Memory), path: Paths::default(), ..self.data.clone() };
         Self { data, ..self.clone() }
-    }
-
-    /// Returns the config with an explicit source and absolute paths.
-    fn with_absolute_paths(&self) -> Self {
-        self.with_paths(|path| match is_empty(path) {
-            true => PathBuf::new(),
-            false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-        })
-    }
-
-    /// Returns the config with each path mapped.
-    fn with_paths(&self, path: impl Fn(&Path) -> PathBuf) -> Self {
-        let tokens = match &self.data.tokens {
-            Tokens::File(file) => Tokens::File(path(file)),
-            other => other.clone(),
-        };
-        let cache = match &self.data.cache {
-            Cache::Folder(folder) => Cache::Folder(path(folder)),
-            other => other.clone(),
-        };
-        let source = Some(self.data.source());
-        let [data_path, valid_path] = [&self.data.path, &self.data.valid_path].map(|paths| paths.map(&path));
-        let data = DataConfig { source, path: data_path, valid_path, tokens, cache, ..self.data.clone() };
-        let run = RunConfig { from: path(&self.run.from), ..self.run.clone() };
-        Self { run, data, ..self.clone() }
     }
 
     /// Returns the run's name, or a default name if it has none.

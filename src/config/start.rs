@@ -42,7 +42,7 @@ impl Config {
             }
             Source::Table => {
                 let DataConfig { values, vocab, bins, binning, .. } = inherited;
-                DataConfig { values, vocab, bins, binning, ..data }
+                DataConfig { vocab, values, bins, binning, ..data }
             }
             // The vocabulary of a task follows from its keys.
             Source::Sequences | Source::Memory => return (self, Vec::new()),

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::{BackendName, DeviceChoice};
+use super::intervene::Intervention;
 use super::optimizer::{OptimizerKeys, OptimizerKind};
 use crate::choice::UnusedKeys;
 use crate::choices;
@@ -102,6 +103,10 @@ pub struct TrainingConfig {
     /// Minutes of training after which the run stops. A run without a validation until then is validated first. 0: no
     /// limit.
     pub max_minutes: f64,
+    /// Interventions on heads and feed-forward layers during a part of training, such as
+    /// `[{ at = "0.2", kind = "mean_ablate", until = 500 }]`. Validations of these steps include them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervene: Vec<Intervention>,
 }
 
 const DEFAULT_WORKER_TIMEOUT: f64 = 600.0;
@@ -197,6 +202,7 @@ impl Default for TrainingConfig {
             min_delta: 0.0,
             monitor: Monitor::ValidLoss,
             max_minutes: 0.0,
+            intervene: Vec::new(),
         }
     }
 }
@@ -270,6 +276,9 @@ impl TrainingConfig {
     }
 
     /// Checks everything that does not need the data.
+    ///
+    /// # Errors
+    /// An error that names the key of the first invalid value.
     pub fn check(&self) -> Result<()> {
         if let (Some(steps), Some(epochs)) = (self.steps, self.epochs) {
             let problem = format!("cannot be combined with `training.epochs` = {epochs}; keep one of them");

@@ -118,6 +118,9 @@ impl TuneConfig {
     }
 
     /// Checks the section on its own, without the rest of the config.
+    ///
+    /// # Errors
+    /// An error that names the key of the first invalid value.
     pub fn check(&self) -> Result<()> {
         self.check_ranges().map_err(Error::in_section("tune"))?;
         let method = self.method();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Tally, scores};
 use crate::data::{Role, Sequences};
-use crate::hooks::Patch;
+use crate::hooks::NoHooks;
 use crate::model::Model;
 
 /// The choice of targets that count in a window.
@@ -83,7 +83,7 @@ pub fn at_length<B: Backend>(
     for Pass { starts, counted } in passes(set) {
         for starts in starts.chunks(rows) {
             let mut batch = set.batch(starts.iter().copied());
-            let (losses, most_likely) = scores((model, &Patch::default()), &batch, device);
+            let (losses, most_likely) = scores(model, &mut NoHooks, &batch, device);
             for &(protocol, last) in &counted {
                 for row in batch.roles.chunks_mut(length) {
                     let early = (length - last).min(row.len());

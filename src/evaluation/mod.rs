@@ -10,7 +10,7 @@ use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Batch, Role};
-use crate::hooks::{NoHooks, Patch};
+use crate::hooks::{Hooks, NoHooks, Patch};
 use crate::model::{Inputs, Model, Source};
 use crate::ops;
 
@@ -64,18 +64,19 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Evaluates a model on some batches.
+    /// Evaluates a model on some batches, with `hooks` in each pass.
     ///
     /// # Panics
     /// Panics if the model cannot read a batch; [`Model::check`] returns an error for it beforehand.
     pub fn of<B: Backend>(
         model: &Model<B>,
+        hooks: &mut dyn Hooks<B>,
         batches: impl Iterator<Item = Batch>,
         device: &B::Device,
     ) -> Self {
         let mut tally = Self::default();
         for batch in batches {
-            let (losses, most_likely) = scores((model, &Patch::default()), &batch, device);
+            let (losses, most_likely) = scores(model, hooks, &batch, device);
             tally.add(&batch, &losses, &most_likely);
         }
         tally
@@ -156,7 +157,7 @@ impl<B: Backend> DeviceBatch<B> {
     /// Copies a batch to `device`.
     pub fn new(batch: &Batch, device: &B::Device) -> Self {
         let ids = |ids: &[u32], shape: [usize; 2]| {
-            let ids = ids.iter().map(|&id| id as i64).collect::<Vec<_>>();
+            let ids = ids.iter().map(|&id| i64::from(id)).collect::<Vec<_>>();
             Tensor::<B, 2, Int>::from_data(TensorData::new(ids, shape), device)
         };
         let shape = [batch.rows, batch.time];
@@ -189,15 +190,19 @@ pub fn evaluate<B: Backend>(
     batches: impl Iterator<Item = Batch>,
     device: &B::Device,
 ) -> Evaluation {
-    Tally::of(model, batches, device).evaluation()
+    Tally::of(model, &mut NoHooks, batches, device).evaluation()
 }
 
 /// Returns the mean loss of a model on a batch, with activations replaced by a patch.
 ///
 /// # Panics
 /// Same as [`evaluate`].
-pub fn patched_loss<B: Backend>(patched: (&Model<B>, &Patch), batch: &Batch, device: &B::Device) -> f64 {
-    let (losses, most_likely) = scores(patched, batch, device);
+pub fn patched_loss<B: Backend>(
+    (model, patch): (&Model<B>, &Patch),
+    batch: &Batch,
+    device: &B::Device,
+) -> f64 {
+    let (losses, most_likely) = scores(model, &mut patch.hooks(0, &mut NoHooks), batch, device);
     let mut tally = Tally::default();
     tally.add(batch, &losses, &most_likely);
     tally.evaluation().loss
@@ -206,14 +211,13 @@ pub fn patched_loss<B: Backend>(patched: (&Model<B>, &Patch), batch: &Batch, dev
 /// Returns the loss of each target in nats and the argmax token at its position, both `[rows, time]` in row-major
 /// order.
 fn scores<B: Backend>(
-    (model, patch): (&Model<B>, &Patch),
+    model: &Model<B>,
+    hooks: &mut dyn Hooks<B>,
     batch: &Batch,
     device: &B::Device,
 ) -> (Vec<f32>, Vec<i64>) {
     let DeviceBatch { inputs, targets, hidden, .. } = DeviceBatch::new(batch, device);
-    let logits = model
-        .forward_hooked(inputs, &mut patch.hooks(0, &mut NoHooks))
-        .expect("the model fits the sizes of its data");
+    let logits = model.forward_hooked(inputs, hooks).expect("the model fits the sizes of its data");
     let ops::TokenScores { losses, argmax } = ops::token_scores(logits, targets, hidden);
     (losses.into_data().iter().collect(), argmax.into_data().iter().collect())
 }

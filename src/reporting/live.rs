@@ -6,9 +6,9 @@ use causal_attention_report::page::LiveModel;
 use serde_json::{Value, json};
 
 use crate::analysis::Sample;
-use crate::analysis::interventions::ResidualWriter;
 use crate::data::{Role, Vocabulary};
 use crate::error::Result;
+use crate::hooks::ResidualWriter;
 use crate::model::{Architecture, Sizes};
 use crate::numbers::thousands;
 use crate::position::{PositionScheme, evaluation_positions};

@@ -5,12 +5,13 @@ use std::slice::from_ref;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::live::{StoredMeans, fits};
-use crate::analysis::interventions::{ResidualWriter, means};
+use crate::analysis::interventions::means;
 use crate::analysis::{FreeRunning, MAX_HELD_WEIGHTS, Sample, View};
 use crate::backend::Job;
 use crate::data::Vocabulary;
 use crate::error::Result;
 use crate::evaluation::DeviceBatch;
+use crate::hooks::ResidualWriter;
 use crate::training::RunFolder;
 use crate::weights::native;
 

@@ -53,6 +53,9 @@ pub(super) const HEADER: &str =
 pub(super) const OBJECTIVE: &str = "objective";
 
 /// Reads a `metrics.csv`.
+///
+/// # Errors
+/// If the file cannot be read, or a row is damaged.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
     parse(&read_own(path)?, path)
 }

@@ -36,6 +36,7 @@ mod checkpoint;
 mod control;
 mod ending;
 mod gradients;
+mod intervene;
 mod launch;
 mod lineage;
 mod loader;

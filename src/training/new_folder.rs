@@ -38,6 +38,9 @@ impl RunPath {
     }
 
     /// Returns an error if no run can be created at the target. Called before any work is done.
+    ///
+    /// # Errors
+    /// If the target exists or cannot be created.
     pub fn check(&self) -> Result<()> {
         match self {
             RunPath::Named(_) => match Path::new(RUNS).metadata() {
@@ -115,6 +118,9 @@ fn is_prepared(path: &Path) -> bool {
 impl RunFolder {
     /// Creates a run folder at `target`: `fill` prepares it under a hidden name, then it appears by one rename, locked
     /// by this process.
+    ///
+    /// # Errors
+    /// Those of `fill`, and if the folder cannot be created.
     pub fn create(target: &RunPath, fill: impl FnOnce(&RunFolder) -> Result<()>) -> Result<(Self, Lock)> {
         target.check()?;
         let first = target.first();
@@ -179,7 +185,7 @@ mod tests {
         }
         let living = hidden("living").lock().unwrap();
         fs::write(hidden("dead").path().join(LOCK), "999999\n").unwrap();
-        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+        let an_hour_ago = SystemTime::now() - Duration::from_hours(1);
         File::open(hidden("old").path()).unwrap().set_modified(an_hour_ago).unwrap();
         // Another process is about to lock this folder.
         fs::write(hidden("young").path().join(LOCK), "").unwrap();

@@ -5,13 +5,16 @@
 //! moments by their position in the model, which, unlike Burn's parameter ids, is the same in every process.
 
 use std::collections::BTreeMap;
+use std::iter::Enumerate;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::{GradientsParams, MultiGradientsParams};
 use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend, ops::FloatTensor};
+use std::vec::IntoIter;
 
+use super::intervene::{Frozen, unchanged};
 use crate::config::TrainingConfig;
 use crate::ops::{Moments, Parameter, Update, Updated};
 use crate::role::ParamRole;
@@ -34,13 +37,16 @@ pub struct OptimizerState<B: Backend> {
     pub moments: Vec<Option<Moments<B>>>,
     /// The norm of all gradients at the last step before clipping, `[1]`. It stays on the device until it is needed.
     pub gradient_norm: Option<Tensor<B, 1>>,
+    /// The elements that the next update leaves as they are.
+    pub frozen: Frozen,
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
     /// Creates an optimizer with the settings of `config`, for a module whose parameters have these roles in visiting
     /// order.
     pub fn new(config: &TrainingConfig, roles: Vec<ParamRole>) -> Self {
-        let state = OptimizerState { step: 0, moments: Vec::new(), gradient_norm: None };
+        let state =
+            OptimizerState { step: 0, moments: Vec::new(), gradient_norm: None, frozen: Frozen::new() };
         Self { config: config.clone(), roles, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -98,8 +104,10 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
             step,
             max_norm: Some(self.config.max_gradient_norm).filter(|&norm| norm > 0.0),
         };
+        let frozen = std::mem::take(&mut state.frozen);
         let moments = &mut state.moments;
-        let mut gather = Gather { optimizer: self, gradients, step, moments, due: Vec::new(), visited: 0 };
+        let (due, visited) = (Vec::new(), 0);
+        let mut gather = Gather { optimizer: self, gradients, frozen: &frozen, step, moments, due, visited };
         module.visit(&mut gather);
         let (positions, due): (Vec<_>, Vec<_>) = gather.due.into_iter().unzip();
 
@@ -110,7 +118,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
             weights[position] = Some(new);
             state.moments[position] = Some(moments);
         }
-        module.map(&mut Replace::<B> { weights: weights.into_iter() })
+        module.map(&mut Replace::<B> { weights: weights.into_iter().enumerate(), frozen: &frozen })
     }
 
     fn step_multi(&mut self, rate: f64, module: M, gradients: MultiGradientsParams) -> M {
@@ -131,6 +139,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> burn::optim::Optimizer<M, B> for 
 struct Gather<'a, B: AutodiffBackend> {
     optimizer: &'a Optimizer<B>,
     gradients: GradientsParams,
+    frozen: &'a Frozen,
     /// The current update, counted from 1.
     step: usize,
     moments: &'a mut Vec<Option<Moments<B::InnerBackend>>>,
@@ -146,6 +155,10 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
         if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
             let Optimizer { config, roles, .. } = self.optimizer;
             let (rule, weight_decay) = config.rule(&roles[position], self.step);
+            let gradient = match self.frozen.get(&position) {
+                Some(elements) => unchanged(gradient.zeros_like(), gradient, elements),
+                None => gradient,
+            };
             let parameter = Parameter {
                 weights: param.val().inner().into_primitive().tensor(),
                 gradient: gradient.into_primitive().tensor(),
@@ -159,17 +172,22 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gather<'_, B> {
 }
 
 /// A mapper that puts the updated weights into the model.
-struct Replace<B: AutodiffBackend> {
-    weights: std::vec::IntoIter<Option<FloatTensor<B::InnerBackend>>>,
+struct Replace<'a, B: AutodiffBackend> {
+    weights: Enumerate<IntoIter<Option<FloatTensor<B::InnerBackend>>>>,
+    frozen: &'a Frozen,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
+impl<B: AutodiffBackend> ModuleMapper<B> for Replace<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, old, mapper) = param.consume();
-        let Some(weights) = self.weights.next().flatten() else {
+        let Some((position, Some(weights))) = self.weights.next() else {
             return Param::from_mapped_value(id, old, mapper);
         };
-        let mut new = Tensor::from_inner(Tensor::from_primitive(TensorPrimitive::Float(weights)));
+        let mut new = Tensor::from_primitive(TensorPrimitive::Float(weights));
+        if let Some(elements) = self.frozen.get(&position) {
+            new = unchanged(old.clone().inner(), new, elements);
+        }
+        let mut new = Tensor::from_inner(new);
         if old.is_require_grad() {
             new = new.require_grad();
         }

@@ -286,7 +286,7 @@ fn parts(groups: &[(usize, usize)], bytes: usize, timings: &[Vec<Vec<f64>>]) -> 
     let [addition, copies, row_addition, exchange, small_reduces, update] =
         std::array::from_fn(|part| groups.len() + part);
     let workers = timings.len();
-    let messages = 2.0 * workers.ilog2() as f64;
+    let messages = 2.0 * f64::from(workers.ilog2());
     let mut shards = BTreeMap::<_, BTreeMap<_, _>>::new();
     for (part, &(count, at_once)) in groups.iter().enumerate() {
         shards.entry(count).or_default().insert(at_once, slowest(part));

@@ -7,6 +7,7 @@ use burn::prelude::*;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::control::Stop;
+use super::intervene::StepHooks;
 use super::metrics::{Row, Split};
 use super::observers::{Decision, ModelAccess, Moment};
 use super::setup::Setup;
@@ -123,11 +124,13 @@ impl<B: AutodiffBackend> Trainer<B> {
         // Batches have as many rows as a shard, and are assigned to the shards in turn.
         let (valid, rows) = (&self.setup.dataset.valid, self.setup.config.training.batch_size / shards.count);
         let model = self.learning.model();
+        // The last step that was done, or the first one.
+        let hooks = StepHooks::at(&self.setup.config.training.intervene, self.state.step.saturating_sub(1));
         let items = shards.own.clone().map(|shard| (model.clone(), shard));
         let tally = |(model, shard): (Model<B::InnerBackend>, usize)| {
             let batches = valid.batches(rows).skip(shard).step_by(shards.count);
             let batches = batches.take_while(|_| !(may_be_cut_short && signal.received().is_some()));
-            Tally::of::<B::InnerBackend>(&model, batches, &self.learning.device)
+            Tally::of::<B::InnerBackend>(&model, &mut hooks.clone(), batches, &self.learning.device)
         };
         let tallies = side_by_side::map(self.parallel.at_once, items.collect(), tally);
         let tally =

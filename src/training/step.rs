@@ -9,7 +9,8 @@ use burn::prelude::*;
 use burn::tensor::{TensorPrimitive, backend::AutodiffBackend};
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 
-use crate::config::TrainingConfig;
+use super::intervene::StepHooks;
+use crate::config::{Intervention, TrainingConfig};
 use crate::evaluation::DeviceBatch;
 use crate::model::{Model, each_parameter, loss};
 use crate::ops;
@@ -82,12 +83,14 @@ pub struct Trainee<B: Backend> {
     pub model: Model<B>,
     /// The weight of the uniform distribution in the target.
     label_smoothing: f64,
+    #[module(skip)]
+    interventions: Vec<Intervention>,
 }
 
 impl<B: Backend> Trainee<B> {
     /// Returns the model with the training loss of `config`.
     pub fn new(model: Model<B>, config: &TrainingConfig) -> Self {
-        Self { model, label_smoothing: config.label_smoothing }
+        Self { model, label_smoothing: config.label_smoothing, interventions: config.intervene.clone() }
     }
 
     /// Returns true if the training loss is smoothed.
@@ -138,9 +141,10 @@ impl<B: AutodiffBackend> TrainStep for Trainee<B> {
         let tokens = step.tokens;
         let share = 1.0 / tokens.max(1) as f64;
         let scale = ops::precision().loss_scale(tokens);
+        let mut hooks = StepHooks::at(&self.interventions, step.step);
         let mut gradients: Option<GradientsParams> = None;
         let parts = step.batches.into_iter().map(|batch| {
-            let logits = self.model.forward(batch.inputs).expect(FITS);
+            let logits = self.model.forward_hooked(batch.inputs, &mut hooks).expect(FITS);
             let measured = step.is_measured.then(|| {
                 let hidden = batch.hidden.clone().map(Tensor::inner);
                 measure(logits.clone().inner(), batch.targets.clone().inner(), hidden, self.is_smoothed())

@@ -11,6 +11,7 @@ use burn::train::{Learner, LearningComponentsMarker, TrainStep};
 
 use super::control::{Requests, Stop};
 use super::gradients::{self, Learned};
+use super::intervene::frozen;
 use super::loader::train_steps;
 use super::observers::Observer;
 use super::optimizer::Optimizer;
@@ -91,6 +92,7 @@ impl<B: AutodiffBackend> Trainer<B> {
         for shards in self.data() {
             self.learning.learner.lr_step();
             let (learned, requests) = self.learn(shards)?;
+            self.freeze();
             self.learning.learner.optimizer_step(learned.grads);
             self.count(learned.item, begun);
             self.state.time.elapsed = elapsed + session.elapsed().as_secs_f64();
@@ -192,6 +194,17 @@ impl<B: AutodiffBackend> Trainer<B> {
         let own = Requests { stop: setup.control.stop(), ..Requests::default() };
         let requests = observers.iter_mut().map(|observer| observer.request()).fold(own, Requests::and);
         parallel.reduce.gradients(&model, learned, info, requests)
+    }
+
+    /// Tells the optimizer which weights the next update must not change.
+    fn freeze(&self) {
+        let (interventions, heads) =
+            (&self.setup.config.training.intervene, self.setup.description.model.heads);
+        if interventions.is_empty() {
+            return;
+        }
+        let frozen = frozen(interventions, self.state.step, (&self.learning.learner.model().model, heads));
+        self.learning.optimizer.state().frozen = frozen;
     }
 
     /// Counts a step that began at `begun`.

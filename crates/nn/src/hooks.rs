@@ -40,8 +40,10 @@
 
 mod names;
 mod patch;
+mod writer;
 
 pub use patch::{Patch, PatchedHooks};
+pub use writer::ResidualWriter;
 
 use burn::tensor::{Tensor, backend::Backend};
 

@@ -8,12 +8,12 @@ use super::variants::{BasePass, caches};
 use super::watch::{Unwatched, Watch};
 use crate::Result;
 use crate::analysis::Sample;
-use crate::analysis::interventions::ResidualWriter;
 use crate::analysis::view::floats;
 use crate::attention::{KeyValueCache, Memory};
 use crate::data::Role;
 use crate::evaluation::DeviceBatch;
 use crate::hooks::NoHooks;
+use crate::hooks::ResidualWriter;
 use crate::model::Decoder;
 use crate::ops;
 

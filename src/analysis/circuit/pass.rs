@@ -11,8 +11,8 @@ use std::ops::Range;
 use burn::tensor::{Tensor, backend::Backend};
 
 use super::replaced::replaced_output;
-use crate::analysis::interventions::ResidualWriter;
 use crate::attention::Memory;
+use crate::hooks::ResidualWriter;
 use crate::hooks::{AttentionPoint, HookPoint, HookSite, Hooks, ReplacedOutput, Stack};
 use crate::model::{Decoder, Inputs, Model};
 use crate::{Error, Result};

@@ -4,11 +4,12 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::ablation;
-use crate::analysis::interventions::{ResidualWriter, means, scaled};
+use crate::analysis::interventions::{means, scaled};
 use crate::analysis::sample::Sample;
 use crate::data::Sequences;
 use crate::error::Result;
 use crate::evaluation::{Evaluation, evaluate};
+use crate::hooks::ResidualWriter;
 use crate::model::Model;
 
 /// Mean losses by kind of target, in nats.

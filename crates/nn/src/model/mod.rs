@@ -15,6 +15,7 @@ pub mod loss;
 mod maps;
 pub mod one_layer;
 mod residual;
+mod writers;
 
 pub use cache::ModelCache;
 pub use config::{Architecture, LayerSpan, ModelConfig, QkNormScope, Sizes};
