@@ -112,6 +112,23 @@ mod tests {
     }
 
     #[test]
+    fn corruption_changes_the_middle_digit_and_the_sum() {
+        let (task, n) = (addition(3), 3);
+        let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
+        for _ in 0..100 {
+            let mut clean = vec![0; task.tokens()];
+            task.draw(&mut random, &mut clean);
+            let mut expected = clean.clone();
+            expected[1] = (clean[1] + 1) % 10;
+            add(&mut expected, n);
+            let first = (2 * n + 2..clean.len()).find(|&at| expected[at] != clean[at]).unwrap();
+            let mut corrupted = clean.clone();
+            assert_eq!(task.corrupt(&mut corrupted), Some(first - 1));
+            assert_eq!(corrupted, expected);
+        }
+    }
+
+    #[test]
     fn numbers_without_digits_are_refused() {
         let error = task(&DataConfig { digits: 0, ..DataConfig::default() }).err().unwrap();
         assert_eq!(error.to_string(), "`data.digits` = 0 must be in [1, 1000]");

@@ -55,7 +55,8 @@ pub(super) fn task(config: &DataConfig) -> FixedProbabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{config::Count, tasks::enumeration::assert_agrees};
+    use crate::data::config::Count;
+    use crate::data::tasks::{SequenceTask, enumeration::assert_agrees};
 
     #[test]
     fn floor_matches_enumeration_of_starts_and_steps() {
@@ -65,10 +66,25 @@ mod tests {
             for start in 0..vocab {
                 for step in 1..vocab {
                     let sample = (0..=length as u32).map(|t| (start + t * step) % vocab).collect();
-                    all.push((sample, 1.0 / (vocab * (vocab - 1)) as f64));
+                    all.push((sample, 1.0 / f64::from(vocab * (vocab - 1))));
                 }
             }
             assert_agrees(&task(&config), &all);
         }
+    }
+
+    #[test]
+    fn corruption_counts_with_the_next_step_through_the_current_token() {
+        let config =
+            |vocab: usize, length| DataConfig { vocab: Count::Of(vocab), length, ..DataConfig::default() };
+        let corrupted = |vocab, mut sample: Vec<u32>| {
+            let target = task(&config(vocab, sample.len() - 1)).corrupt(&mut sample);
+            (target, sample)
+        };
+        assert_eq!(corrupted(5, vec![3, 0, 2, 4, 1]), (Some(3), vec![0, 3, 1, 4, 2]));
+        assert_eq!(corrupted(5, vec![0, 4, 3]), (Some(1), vec![3, 4, 0]));
+        // With two symbols there is one step, and a single token does not determine the next one.
+        assert_eq!(corrupted(2, vec![0, 1, 0, 1]).0, None);
+        assert_eq!(corrupted(5, vec![3, 0]).0, None);
     }
 }

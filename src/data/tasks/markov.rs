@@ -233,6 +233,36 @@ mod tests {
     }
 
     #[test]
+    fn corruption_exchanges_the_oldest_token_that_determines_the_last_likely_target() {
+        for order in 1..=3 {
+            let markov = Markov::new(&config(5, 12, order), 2).unwrap();
+            let mut random = generator(7, Purpose::TrainingSet, [0, 0]);
+            let likely = |context: &[u32]| {
+                let of = |token: &u32| probability(markov.row(context), *token as usize);
+                (0..5).max_by(|a, b| of(a).total_cmp(&of(b))).unwrap()
+            };
+            for _ in 0..50 {
+                let mut clean = vec![0; markov.tokens()];
+                markov.draw(&mut random, &mut clean);
+                let last =
+                    (order..clean.len()).rfind(|&next| likely(&clean[next - order..next]) == clean[next]);
+                let others = last.into_iter().flat_map(|next| (1..5).map(move |other| (next, other)));
+                let mut exchanged = others.map(|(next, other)| {
+                    let mut sample = clean.clone();
+                    sample[next - order] = (sample[next - order] + other) % 5;
+                    sample[next] = likely(&sample[next - order..next]);
+                    (next, sample)
+                });
+                let expected = exchanged.find(|(next, sample)| sample[*next] != clean[*next]);
+                let mut corrupted = clean.clone();
+                let target = markov.corrupt(&mut corrupted);
+                assert_eq!(target, expected.as_ref().map(|(next, _)| next - 1));
+                assert_eq!(corrupted, expected.map_or(clean, |(_, sample)| sample));
+            }
+        }
+    }
+
+    #[test]
     fn transition_matrix_is_seeded_and_row_stochastic() {
         let matrix = |seed| Markov::new(&config(5, 3, 2), seed).unwrap().cumulative;
         assert_eq!(matrix(1), matrix(1));

@@ -83,7 +83,8 @@ pub(super) fn task(config: &DataConfig) -> Result<FixedProbabilities> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{config::Count, tasks::enumeration::assert_agrees};
+    use crate::data::config::Count;
+    use crate::data::tasks::{SequenceTask, enumeration::assert_agrees};
 
     /// Returns all samples of two pairs with keys 0 .. keys, and their probabilities.
     fn two_pairs(keys: u32, vocab: u32, tokens: usize) -> Vec<(Vec<u32>, f64)> {
@@ -118,5 +119,13 @@ mod tests {
         assert_agrees(&task(&config).unwrap(), &[(vec![0, 1, 0, 1], 1.0)]);
         let error = task(&DataConfig { length: 2, ..config }).err().unwrap().to_string();
         assert_eq!(error, "`data.length` = 2 must be at least 3: a pair, a key, its value");
+    }
+
+    #[test]
+    fn corruption_swaps_two_keys_before_the_last_question() {
+        let config = DataConfig { vocab: Count::Of(8), length: 11, ..DataConfig::default() };
+        let mut sample = [0, 4, 1, 5, 2, 6, 1, 5, 0, 4, 2, 6];
+        assert_eq!(task(&config).unwrap().corrupt(&mut sample), Some(10));
+        assert_eq!(sample, [2, 4, 1, 5, 0, 6, 1, 5, 2, 4, 2, 4]);
     }
 }

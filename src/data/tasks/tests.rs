@@ -22,6 +22,9 @@ fn encoder_decoder_pairs_cover_all_source_lengths() {
         let dataset = load_pairs(&config, 0).unwrap();
         let end = dataset.vocabulary.end().unwrap();
         assert_eq!((end, dataset.vocabulary.size(), dataset.context()), (16, 17, 6));
+        let floor = dataset.floor.unwrap();
+        assert_eq!((floor.expected, floor.standard_error, floor.valid), (0.0, None, 0.0));
+        assert_eq!(dataset.floor_by_position, [0.0; 6]);
         let batch = dataset.train.batches(100).next().unwrap();
         let source = batch.source.as_ref().unwrap();
         let mut lengths = std::collections::BTreeSet::new();
@@ -30,9 +33,9 @@ fn encoder_decoder_pairs_cover_all_source_lengths() {
             lengths.insert(length);
             let mut answer = source.tokens[row * 5..][..length].to_vec();
             if task == Task::Sort {
-                answer.sort()
+                answer.sort_unstable();
             } else {
-                answer.reverse()
+                answer.reverse();
             }
             let (inputs, targets) = (&batch.inputs[row * 6..][..6], &batch.targets[row * 6..][..6]);
             assert_eq!(inputs[0], end);
@@ -62,9 +65,13 @@ fn every_task_fits_context_and_vocabulary() {
 #[test]
 fn validation_floor_is_near_its_expectation() {
     for task in Task::ALL {
-        let floor = load(&config(task), 7).unwrap().floor.unwrap();
+        let dataset = load(&config(task), 7).unwrap();
+        let floor = dataset.floor.unwrap();
         let difference = (floor.expected - floor.valid).abs();
         assert!(difference < 0.02, "{task:?}: {floor:?}");
+        let by_position = &dataset.floor_by_position;
+        assert_eq!(by_position.len(), dataset.valid.time(), "{task:?}");
+        assert_eq!(by_position.iter().sum::<f64>() / by_position.len() as f64, floor.valid, "{task:?}");
     }
 }
 
@@ -112,4 +119,47 @@ fn training_and_validation_differ_and_follow_seed() {
     assert_ne!(train, valid);
     assert_eq!([train.clone(), valid], rows(load(&config(Task::Random), 3).unwrap()));
     assert_ne!(train, rows(load(&config(Task::Random), 4).unwrap())[0]);
+}
+
+#[test]
+fn sets_that_are_empty_or_too_large_are_refused() {
+    // The sequences of 33 tokens whose ids fill the largest set.
+    let most = MAX_IDS / 33;
+    for (samples, is_accepted) in [(0, false), (1, true), (most, true), (most + 1, false)] {
+        for key in ["data.train_samples", "data.valid_samples"] {
+            let mut config =
+                DataConfig { length: 32, train_samples: 1, valid_samples: 1, ..config(Task::Random) };
+            *(if key == "data.train_samples" {
+                &mut config.train_samples
+            } else {
+                &mut config.valid_samples
+            }) = samples;
+            match check(&config) {
+                Ok(()) => assert!(is_accepted, "{key} = {samples}"),
+                Err(error) => {
+                    let expected =
+                        format!("`{key}` = {samples} must be in [1, {most}] for sequences of 33 tokens");
+                    assert_eq!((error.to_string(), is_accepted), (expected, false));
+                }
+            }
+        }
+    }
+    let config = DataConfig { lengths: Some([1, 8]), ..config(Task::Recall) };
+    let error = check(&config).unwrap_err().to_string();
+    assert!(error.starts_with("`data.lengths` = [1, 8] includes the length 1, but"), "{error}");
+}
+
+#[test]
+fn a_corrupted_period_counts_its_tokens_up() {
+    let mut sample = [0, 1, 2, 3, 0, 1, 2, 3];
+    assert_eq!(corrupt_period(&mut sample, 4, 4), Some(6));
+    assert_eq!(sample, [0, 1, 2, 0, 0, 1, 2, 0]);
+}
+
+#[test]
+fn a_corrupted_prefix_changes_its_middle_token_and_the_answer() {
+    let config = DataConfig { vocab: Count::Of(4), length: 8, ..config(Task::Reverse) };
+    let mut sample = [1, 2, 3, 0, 4, 0, 3, 2, 1];
+    assert_eq!(build(&config, 0).unwrap().corrupt(&mut sample), Some(5));
+    assert_eq!(sample, [1, 2, 0, 0, 4, 0, 0, 2, 1]);
 }

@@ -26,6 +26,8 @@ pub mod mask;
 pub mod multi_head;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod refused;
 pub mod score;
 pub mod simple;
 pub mod trainable;

@@ -137,7 +137,7 @@ impl MultiHeadAttentionConfig {
     pub fn check(&self) -> Result<()> {
         self.head_width()?;
         let (shared, problem) = (self.shared_heads(), format!("must divide `heads` = {}", self.heads));
-        let divides = shared > 0 && self.heads.is_multiple_of(shared);
+        let divides = self.heads.is_multiple_of(shared);
         Error::check(divides, "key_value_heads", shared, problem)?;
         self.qk_norm.as_ref().map_or(Ok(()), QkNormConfig::check)?;
         self.scores.check()?;
