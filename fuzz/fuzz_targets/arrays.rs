@@ -1,0 +1,3 @@
+#![no_main]
+
+causal_attention_fuzz::fuzz!(arrays);
