@@ -17,7 +17,7 @@ use causal_attention::terminal::{say, warn};
 use causal_attention::training::{Control, Mode, Outcome, RunFolder, RunPath, launch};
 use causal_attention::{Error, Result};
 
-const EXPERIMENT: &str = r#"
+const EXPERIMENT: &str = r"
 [data]
 length = 32
 valid_samples = 1024
@@ -33,7 +33,7 @@ learning_rate = 3e-3
 warmup = 0.05
 max_gradient_norm = 1
 validate_every = 500
-"#;
+";
 
 /// The loss above the floor, in nats, below which a task counts as solved.
 const MAX_GAP: f64 = 0.05;

@@ -146,6 +146,9 @@ impl Error {
     }
 
     /// Returns an error about the `value` of a key unless it `is_valid`.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if it is not valid.
     pub fn check_key(
         is_valid: bool,
         key: &str,
@@ -156,6 +159,9 @@ impl Error {
     }
 
     /// Returns an error about the `value` of a key that is below `min` or above `max`.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if the value is out of range.
     pub fn check_range(key: &str, value: usize, min: usize, max: usize) -> Result<()> {
         let problem = format!("must be in [{min}, {max}]");
         Self::check_key((min..=max).contains(&value), key, value, problem)
@@ -200,6 +206,9 @@ impl From<causal_attention_report::Error> for Error {
 }
 
 /// Returns an error of this `kind` unless a condition `holds`.
+///
+/// # Errors
+/// The error of this kind if the condition does not hold.
 pub fn ensure(holds: bool, kind: fn(String) -> Error, problem: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(kind(problem())) }
 }

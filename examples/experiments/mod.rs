@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The settings shared by all runs.
-const EXPERIMENT: &str = r#"
+const EXPERIMENT: &str = r"
 [data]
 train_samples = 32768
 valid_samples = 128
@@ -37,7 +37,7 @@ samples = 1
 sequences = 1
 snapshots = 0
 circuit = false
-"#;
+";
 
 /// A task with its settings, its steps and its lengths, the first of which is the training length.
 pub struct Experiment {

@@ -49,6 +49,9 @@ pub struct Analysis {
 
 impl Analysis {
     /// Reads the analysis at `path`; returns `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// If the file cannot be read or parsed.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let what = "the scores of a run's heads; remove the file to compute them again";
         path.exists().then(|| read_json(path, what)).transpose()

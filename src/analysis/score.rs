@@ -31,7 +31,7 @@ pub enum Score {
 impl Score {
     /// All scores, in display order.
     pub const ALL: [Score; 8] = {
-        use Score::*;
+        use Score::{Ablation, Distance, Duplicate, Entropy, First, Induction, Itself, Previous};
         [Entropy, Distance, Itself, Previous, First, Induction, Duplicate, Ablation]
     };
 

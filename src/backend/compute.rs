@@ -14,6 +14,9 @@ use crate::ops::Precision;
 ///
 /// The work runs on its own thread, which is part of the pool: small tasks then stay on that thread, and no step waits
 /// for another thread to wake.
+///
+/// # Errors
+/// Those of `work`, and if the system cannot start the threads.
 pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     /// The stack size of a program's main thread.
     const STACK_BYTES: usize = 8 << 20;
@@ -36,6 +39,9 @@ pub fn compute<T: Send>(config: &TrainingConfig, work: impl FnOnce() -> Result<T
 
 /// Runs `work` like [`compute`]. If the device `on` does not support the run's precision, uses single precision and
 /// logs a notice, because weights may be analysed on a machine other than the one that trained them.
+///
+/// # Errors
+/// Same as [`compute`].
 pub fn compute_as_run<B: Backend, T: Send>(
     config: &TrainingConfig,
     on: &Device,

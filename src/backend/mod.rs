@@ -43,6 +43,9 @@ pub trait Job {
     type Output;
 
     /// Runs the job on `device`.
+    ///
+    /// # Errors
+    /// Those of the job.
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Result<Self::Output>;
 }
 

@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // Results are printed immediately, because a check takes time.
     let print_line = |line: String| {
         if !args.json {
-            say(&line)
+            say(&line);
         }
     };
     let (mut all_correct, mut entries) = (true, Vec::new());

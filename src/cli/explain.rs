@@ -100,6 +100,9 @@ impl Default for ExplainOptions {
 const DEFAULT_NEURONS: usize = 8;
 
 /// Runs the command.
+///
+/// # Errors
+/// If the run or the input cannot be read, or there is nothing to explain.
 pub fn run(args: Args) -> Result<ExitCode> {
     let OpenedRun { folder, config, device, .. } = args.run.open(&[])?;
     let vocabulary = Vocabulary::read(folder.vocabulary())?;

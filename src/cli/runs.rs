@@ -128,7 +128,7 @@ fn cells(run: &Listed) -> [String; 9] {
     };
     [
         run.name.clone(),
-        run.imported_from.as_ref().map(origin).unwrap_or_else(|| text(&run.data)),
+        run.imported_from.as_ref().map_or_else(|| text(&run.data), origin),
         text(&run.model),
         count(run.parameters.map(|count| count as f64)),
         nats(run.losses.best_valid_loss),

@@ -83,7 +83,7 @@ fn is_old(folder: &Path) -> bool {
 }
 
 /// The age above which an unlocked folder is abandoned: a process locks its folder immediately after creating it.
-const MIN_ABANDONED_AGE: Duration = Duration::from_secs(60);
+const MIN_ABANDONED_AGE: Duration = Duration::from_mins(1);
 
 /// Returns the parent folder of a path in a form that can be opened: `.` for a bare name.
 pub fn parent_of(path: &Path) -> &Path {

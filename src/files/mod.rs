@@ -132,11 +132,17 @@ fn hidden(prefix: &str, mode: u32) -> tempfile::Builder<'_, 'static> {
 }
 
 /// Writes a file atomically: its name refers either to the old content or to all of `bytes`.
+///
+/// # Errors
+/// If the file cannot be written; the old content then stays.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, bytes, |hidden| hidden.persist(path))
 }
 
 /// Writes a new file atomically; an existing file stays, even if another process has just created it.
+///
+/// # Errors
+/// If the file exists or cannot be written.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     check_new(path)?;
     write(path, bytes, |hidden| hidden.persist_noclobber(path))
@@ -170,6 +176,9 @@ fn write(
 }
 
 /// Writes a file in a folder that is not published yet. The write need not be atomic, because nobody reads the folder.
+///
+/// # Errors
+/// If the file cannot be written.
 pub fn write_unpublished(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = File::create(path).and_then(|mut file| fill(&mut file, bytes));
     written.map_err(|error| Error::io("write", path, error))

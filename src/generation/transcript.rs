@@ -243,7 +243,7 @@ mod tests {
                 transcript.push((random >> 16) % vocabulary.size() as u32);
                 shown.push_str(&transcript.take_visible(step == 999));
             }
-            let tokens = transcript.tokens.to_vec();
+            let tokens = transcript.tokens.clone();
             assert!(transcript.settled.0 > 990, "{:?}", transcript.settled);
             let decoded = vocabulary.decode(&tokens);
             assert_eq!((transcript.text, shown), (decoded.clone(), decoded));

@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn measurement_counts_use_correct_plurals() {
         let on = |sequences: usize, ablation_sequences: usize, first_tokens: Option<usize>| {
-            measured_on(&Analysis { sequences, ablation_sequences, first_tokens, ..Analysis::default() })
+            measured_on(&Analysis { sequences, first_tokens, ablation_sequences, ..Analysis::default() })
         };
         assert_eq!(on(1, 1, Some(1)), "the first 1 token of 1 validation sequence");
         assert_eq!(on(1_024, 16, None), "1,024 validation sequences, ablation on 16");

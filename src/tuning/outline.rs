@@ -73,7 +73,7 @@ impl Outline {
         Error::check_key(steps <= MAX_TRIAL_STEPS, "tune.steps", steps, problem)?;
         // TOML integers are signed.
         let seed = base.run.seed;
-        let fits = seed.saturating_add(tune.seeds as u64 - 1) <= i64::MAX as u64;
+        let fits = i64::try_from(seed.saturating_add(tune.seeds as u64 - 1)).is_ok();
         let problem =
             format!("with `run.seed` = {seed} exceeds the largest seed, {}; lower one of them", i64::MAX);
         Error::check_key(fits, "tune.seeds", tune.seeds, problem)?;

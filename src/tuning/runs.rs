@@ -150,7 +150,7 @@ impl Runner {
         let is_unset =
             run.config.training.threads.is_none() && std::env::var_os("RAYON_NUM_THREADS").is_none();
         // Runs share the cores. The results do not depend on the number of threads.
-        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = self.workers.threads().unwrap_or((cores / self.jobs).max(1));
         let threads = is_unset.then_some(threads);
         match self.workers.count() > 1 && job > 0 {

@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(spikes(&losses), Some(2));
         assert!(last_spread(&losses).unwrap() < 0.2, "the last fifth has no spike");
         assert_eq!(last_spread(&losses[..2]), None);
-        let falling = (0..50).map(|step| 3.0 - step as f64 / 50.0).collect::<Vec<_>>();
+        let falling = (0..50).map(|step| 3.0 - f64::from(step) / 50.0).collect::<Vec<_>>();
         assert!(last_spread(&falling).unwrap() < 1e-12, "a falling curve does not add spread");
         let jagged = falling.iter().enumerate().map(|(step, loss)| loss + 0.1 * (step % 2) as f64);
         let spread = last_spread(&jagged.collect::<Vec<_>>()).unwrap();

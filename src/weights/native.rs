@@ -35,6 +35,9 @@ pub struct Description {
 pub type Tensors = Vec<(String, TensorData)>;
 
 /// Collects the parameters of a module with their paths, in visiting order.
+///
+/// # Errors
+/// If the device fails.
 pub fn collect<B: Backend, M: Module<B>>(module: &M) -> Result<Tensors> {
     let read = |snapshot: TensorSnapshot| {
         let name = snapshot.full_path();
@@ -86,6 +89,9 @@ fn apply_lazy<B: Backend, M: Module<B>>(
 }
 
 /// Serialises named tensors as a safetensors file, whose only metadata entry describes their model.
+///
+/// # Errors
+/// If a tensor does not hold 32-bit floats in its shape.
 pub fn to_bytes(tensors: &Tensors, description: Option<&Description>) -> Result<Vec<u8>> {
     let metadata = description.map(entry).map(|entry| HashMap::from([entry]));
     let views = tensors.iter().map(|(name, data)| {

@@ -123,7 +123,7 @@ vectorized! {
         with_form!(form, |FORM| update_all(simd, [values, gradients], [], |[x, g], []| {
             let (value, slope) = FORM.value_and_derivative(x);
             [value, g * slope]
-        }))
+        }));
     }
 
     /// See [`gate_and_differentiate`].
@@ -133,7 +133,7 @@ vectorized! {
         with_form!(form, |FORM| update_all(simd, [gate, up, gradient], [], |[x, up, g], []| {
             let (value, slope) = FORM.value_and_derivative(x);
             [g * up * slope, g * value, value * up]
-        }))
+        }));
     }
 
     /// Adds the bias to the rows of a product and activates them in place; `saved` receives the pre-activation.
@@ -156,7 +156,7 @@ vectorized! {
                     [activate(x + b), x + b]
                 }),
             }
-        })
+        });
     }
 
     /// Adds the bias to the rows of both products of a gated layer; `output` receives `f(gate) * up`.
@@ -175,7 +175,7 @@ vectorized! {
                 None => update_all(simd, rows, [], |[x, up, _], []| gated(x, up)),
                 Some(bias) => update_all(simd, rows, bias, |[x, up, _], [a, b]| gated(x + a, up + b)),
             }
-        })
+        });
     }
 }
 

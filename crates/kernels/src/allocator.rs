@@ -95,7 +95,7 @@ impl Drop for Cache {
         for (class, cached) in self.0.iter().enumerate().filter(|(_, cached)| !cached.get().is_null()) {
             // SAFETY: the allocation came from the system with the layout of its class.
             unsafe {
-                System.dealloc(cached.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE))
+                System.dealloc(cached.get(), Layout::from_size_align_unchecked(PAGE << class, 2 * LINE));
             };
         }
     }

@@ -91,7 +91,7 @@ fn product_by(unit: Option<amx::Unit>, output: &mut MatrixMut, update: Update, f
     if left.inner == 0 {
         // An empty sum is zero.
         return if let Update::Set(_) = update {
-            output.fill(0.0)
+            output.fill(0.0);
         };
     }
     match unit {

@@ -52,7 +52,7 @@ pub fn global_norm(gradients: &[&[f32]]) -> f64 {
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| gradient.chunks(PIECE_LENGTH)).collect();
     let mut squares = vec![0.0; pieces.len()];
     for_each(squares.par_iter_mut().zip(&pieces), PIECE_LENGTH / 2, |(sum, piece)| {
-        *sum = sum_of_squares(piece)
+        *sum = sum_of_squares(piece);
     });
     let sum: f64 = squares.iter().copied().map(f64::from).sum();
     if sum.is_infinite() {

@@ -78,7 +78,7 @@ pub fn with_threads<T>(threads: usize, work: impl FnOnce() -> T) -> T {
             self.0.members.iter().for_each(Member::wake);
         }
     }
-    let _end = End(&team, LED_TEAM.replace(&*team));
+    let _end = End(&team, LED_TEAM.replace(&raw const *team));
     work()
 }
 
@@ -140,7 +140,7 @@ impl Team {
                 }
             }
         }
-        let address: *const &Work = &work;
+        let address: *const &Work = &raw const work;
         self.work.store(address.cast_mut().cast(), Ordering::SeqCst);
         self.max_members.store(max_members, Ordering::SeqCst);
         self.number.fetch_add(1, Ordering::SeqCst);

@@ -91,7 +91,7 @@ fn qr_step(a: &mut [Vec<Complex64>], rows: Range<usize>, shift: Complex64) {
         rotations.push((k, c, s));
     }
     for (k, c, s) in rotations {
-        for row in a[start..=(k + 1).min(last)].iter_mut() {
+        for row in &mut a[start..=(k + 1).min(last)] {
             let (left, right) = (row[k], row[k + 1]);
             row[k] = left * c + right * s;
             row[k + 1] = right * c.conj() - left * s.conj();

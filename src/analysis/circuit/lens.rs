@@ -216,7 +216,8 @@ pub fn contributions<B: Backend>(
     let mut add = |more: Tensor<B, 2>| {
         biases = Some(biases.take().unwrap_or_else(|| Tensor::zeros([batch, time], &more.device())) + more);
     };
-    if let Some(bias) = model.head.as_ref().and_then(|head| head.bias.as_ref()).map(|bias| bias.val()) {
+    if let Some(bias) = model.head.as_ref().and_then(|head| head.bias.as_ref()).map(burn::module::Param::val)
+    {
         add((bias.clone().select(0, targets) - bias.mean()).reshape([batch, time]));
     }
     let along = |output: Tensor<B, 3>, direction: &Tensor<B, 3>| -> Tensor<B, 2> {

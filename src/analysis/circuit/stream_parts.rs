@@ -104,7 +104,7 @@ fn bias<B: Backend>(block: &Block<B>, sublayer: Site) -> Option<Tensor<B, 1>> {
         Site::Cross(..) => &block.cross_attention.as_ref()?.output,
         _ => return None,
     };
-    output.bias.as_ref().map(|bias| bias.val())
+    output.bias.as_ref().map(burn::module::Param::val)
 }
 
 /// Returns the norm of the output of the sub-layer of a component; `None` if the block adds outputs as they are.

@@ -45,7 +45,7 @@ pub(super) fn load(config: &DataConfig, given: Option<&Vocabulary>) -> Result<Da
     let count = layout.shape.iter().product();
     let ids = IdsInFile {
         bytes: Arc::new(bytes),
-        path: path.to_path_buf(),
+        path: path.clone(),
         integer: layout.integer,
         start: layout.start,
         count,

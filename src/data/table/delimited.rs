@@ -243,7 +243,7 @@ impl Table<'_> {
         let lines = delimiter::records_with(text, delimiter, quotes).take(delimiter::SAMPLE_LINES).flatten();
         let widths: BTreeMap<usize, Option<u64>> = lines
             .filter(|line| line.iter().any(|value| !value.is_empty()))
-            .map(|line| (line.len(), line.position().map(|position| position.line())))
+            .map(|line| (line.len(), line.position().map(csv::Position::line)))
             .collect();
         if let (Some((&min, _)), Some((&max, Some(line)))) =
             (widths.first_key_value(), widths.last_key_value())

@@ -177,7 +177,7 @@ fn by_kind(first: &StringRecord, below: &[&TableRow], columns: &[usize]) -> Firs
         match first.get(column).map(kind) {
             Some(ValueKind::Word) => has_names |= is_numeric,
             Some(ValueKind::Numeric) if kinds.len() >= MIN_NUMERIC_ROWS && are(ValueKind::Word) => {
-                is_above_words = true
+                is_above_words = true;
             }
             Some(ValueKind::Numeric) => has_data = true,
             Some(ValueKind::Missing) | None => {}

@@ -233,7 +233,7 @@ struct Columns {
     masks: Vec<(usize, String)>,
 }
 
-impl<'a> Table<'a> {
+impl Table<'_> {
     /// Reads a file.
     fn read_file(&mut self) -> Result<()> {
         // The columns of each file are found in its own header.

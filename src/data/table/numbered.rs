@@ -49,7 +49,7 @@ impl Table<'_> {
 
     /// Replaces the numbers above `width` that `is_name` accepts by names, such as those of years.
     pub(super) fn name_numbers(&mut self, width: usize, is_name: impl Fn(&str) -> bool) {
-        let selection = self.chosen.selection.iter_mut().flat_map(|selection| selection.columns_mut());
+        let selection = self.chosen.selection.iter_mut().flat_map(super::fields::FieldSelection::columns_mut);
         for column in selection.chain([&mut self.chosen.column]) {
             if let Column::Number(number) = *column
                 && number > width

@@ -248,7 +248,7 @@ proptest! {
         valid_fraction in 0.01..0.99,
     ) {
         let file = File::new(name, bytes);
-        match load(&DataConfig { values, column, valid_fraction, ..file.config() }, 0) {
+        match load(&DataConfig { valid_fraction, values, column, ..file.config() }, 0) {
             Ok(dataset) => for split in [&dataset.train, &dataset.valid] {
                 prop_assert!(!samples(&dataset.vocabulary, split).is_empty());
             },

@@ -49,7 +49,7 @@ impl<'a> Encoder<'a> {
                 Ok(id)
             }
             Encoder::AutoIntegers(ids) => {
-                let integer = value.parse().ok().filter(|integer| *integer <= i64::MAX as u64);
+                let integer = value.parse().ok().filter(|integer| i64::try_from(*integer).is_ok());
                 let integer: u64 = integer.ok_or_else(|| not_an_integer(value))?;
                 let next = ids.len();
                 match ids.entry(integer) {

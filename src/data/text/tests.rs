@@ -297,7 +297,7 @@ proptest! {
     ) {
         let texts = Texts::new(&[("a", &bytes)]);
         let tokens = if is_bpe { Tokens::Bpe } else { Tokens::Characters };
-        let config = DataConfig { tokens, length, valid_fraction, ..texts.config("a") };
+        let config = DataConfig { length, tokens, valid_fraction, ..texts.config("a") };
         match load(&config, 0) {
             Ok(dataset) => {
                 let text = std::str::from_utf8(&bytes).unwrap();

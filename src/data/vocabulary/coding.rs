@@ -240,7 +240,7 @@ impl Vocabulary {
             }
             Kind::Tokenizer(tokenizer) => {
                 let decode = || tokenizer.tokenizer.decode(ids, false);
-                let decoded = catch_unwind(AssertUnwindSafe(decode)).ok().and_then(|decoded| decoded.ok());
+                let decoded = catch_unwind(AssertUnwindSafe(decode)).ok().and_then(std::result::Result::ok);
                 // If the decoder fails, fall back to the names of the tokens.
                 let name = |&id: &u32| tokenizer.tokenizer.id_to_token(id);
                 decoded.unwrap_or_else(|| ids.iter().filter_map(name).collect())

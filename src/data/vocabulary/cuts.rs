@@ -162,7 +162,7 @@ impl Normalized {
             match part["type"].as_str()? {
                 "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "BertNormalizer" => {}
                 "Prepend" if normalized.prepended.is_none() => {
-                    normalized.prepended = Some(part["prepend"].as_str()?.into())
+                    normalized.prepended = Some(part["prepend"].as_str()?.into());
                 }
                 "Replace" => {
                     let (pattern, content) = (part["pattern"]["String"].as_str()?, part["content"].as_str()?);

@@ -94,7 +94,7 @@ pub enum Notation {
 impl Vocabulary {
     /// Creates a vocabulary of the integers below `integers`, each its own id, followed by the special tokens.
     pub fn integers(integers: usize, special: &[&str]) -> Self {
-        let special = special.iter().map(|name| name.to_string()).collect();
+        let special = special.iter().map(std::string::ToString::to_string).collect();
         Kind::Integers { integers, special }.into()
     }
 
@@ -125,7 +125,7 @@ impl Vocabulary {
             ids[character as usize] = Some(id);
         }
         let end = special.iter().position(|name| *name == END).map(|index| (characters.len() + index) as u32);
-        let special = special.iter().map(|name| name.to_string()).collect();
+        let special = special.iter().map(std::string::ToString::to_string).collect();
         Ok(Kind::Characters { characters, ids, special, end }.into())
     }
 

@@ -32,7 +32,7 @@ impl Phrases {
             if symbol.contains(char::is_whitespace) {
                 let words: Vec<&str> = symbol.split_whitespace().collect();
                 lengths.insert(words.len());
-                phrases.first_words.extend(words.first().map(|word| word.to_string()));
+                phrases.first_words.extend(words.first().map(std::string::ToString::to_string));
                 phrases.by_words.entry(words.join(" ")).or_default().push(id);
             }
         }

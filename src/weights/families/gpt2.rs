@@ -170,7 +170,7 @@ fn read(layout: &Gpt2, keys: Keys, tensors: &BTreeMap<String, LazyTensor>) -> Re
     let heads = keys.size("n_head")?.ok_or_else(|| {
         keys.error("the number of heads (`n_head`) is missing; pass a config.json with --config")
     })?;
-    let inner = axis("h.0.mlp.c_fc.weight", if layout.is_nanogpt { 0 } else { 1 });
+    let inner = axis("h.0.mlp.c_fc.weight", usize::from(!layout.is_nanogpt));
     let inner = size("n_inner", inner.or(d_model.checked_mul(4)))?;
     // nanoGPT uses `nn.GELU()`, the exact form.
     let activation =

@@ -238,7 +238,7 @@ pub fn import(
             match tensors.remove(name) {
                 None => problems.push(format!("`{name}` is missing")),
                 Some(tensor) if tensor.shape != shape => {
-                    problems.push(format!("`{name}` has shape {:?}, not {shape:?}", tensor.shape))
+                    problems.push(format!("`{name}` has shape {:?}, not {shape:?}", tensor.shape));
                 }
                 Some(tensor) => parts.push(tensor),
             }

@@ -98,7 +98,7 @@ pub struct Attention<'a> {
     pub precision: Precision,
 }
 
-impl<'a> Attention<'a> {
+impl Attention<'_> {
     /// Creates an attention operation in which every query attends to every key, with as many key-value heads as query
     /// heads.
     pub fn new(batch: usize, query_time: usize, key_time: usize, heads: usize, d_head: usize) -> Self {

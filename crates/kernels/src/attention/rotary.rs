@@ -73,7 +73,7 @@ impl RotaryTables<'_> {
     /// Rotates the row of a head at a position.
     #[inline(always)]
     pub(super) fn rotate(&self, direction: RotationDirection, position: usize, row: &mut [f32]) {
-        let sign = direction as i8 as f32;
+        let sign = f32::from(direction as i8);
         let range = position * (row.len() / 2)..(position + 1) * (row.len() / 2);
         let angles = self.cosines[range.clone()].iter().zip(&self.sines[range]);
         for ([even, odd], (&cosine, &sine)) in row.as_chunks_mut().0.iter_mut().zip(angles) {

@@ -151,7 +151,7 @@ where
                         });
                     } else {
                         pairs.for_each(|(rows, slots)| {
-                            (self.pair)(rows.map(|row| part(row, at, SIDE)), slots)
+                            (self.pair)(rows.map(|row| part(row, at, SIDE)), slots);
                         });
                     }
                     if transposes {

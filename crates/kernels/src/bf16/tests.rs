@@ -176,7 +176,7 @@ fn products_match_reference_bits_in_every_layout() {
         let unit = amx::Unit::new();
         let methods = [(None, sum_as_vdpbf16ps as fn(&[f32], &[f32]) -> f32), (unit, sum_as_tdpbf16ps)];
         // Without a matrix unit, only the first method is tested.
-        for (unit, sum) in &methods[..1 + usize::from(unit.is_some())] {
+        for (unit, sum) in &methods[..=usize::from(unit.is_some())] {
             let expected = expected(*sum, &left, &right, inner, columns);
             for factors in lefts.iter().flat_map(|left| rights.each_ref().map(|right| [left, right])) {
                 check_updates(*unit, factors, &expected, columns);

@@ -99,7 +99,7 @@ impl Tile<'_> {
                 unsafe { sum_by_instruction::<$rows, $registers>(self, address, update) }
             };
         }
-        with_sizes!((rows, self.width.div_ceil(LANES)), by_instruction)
+        with_sizes!((rows, self.width.div_ceil(LANES)), by_instruction);
     }
 
     /// Panics if the tile extends beyond its factors.

@@ -112,7 +112,7 @@ pub struct ModelConfig {
     /// default, a query sees all earlier positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
-    /// Which layers use the `window`, such as ["local", "local", "global"], repeated for all layers. Empty (the default):
+    /// Which layers use the `window`, such as `["local", "local", "global"]`, repeated for all layers. Empty (the default):
     /// all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layer_pattern: Vec<LayerSpan>,

@@ -75,7 +75,7 @@ impl Precision {
         const MAX_SCALE: usize = 4_096;
         match self {
             Self::F32 | Self::Bf16 => 1.0,
-            Self::F16 => (1 << targets.clamp(1, MAX_SCALE).ilog2()) as f64,
+            Self::F16 => f64::from(1 << targets.clamp(1, MAX_SCALE).ilog2()),
         }
     }
 

@@ -12,7 +12,7 @@ fn lines_do_not_pass_behind_boxes() {
         is_harmful: false,
     };
     let of_layer = |layer: usize| {
-        let heads = (0..1 + layer * 7 % 9).map(move |head| component(layer, ComponentId::Head(head)));
+        let heads = (0..=(layer * 7 % 9)).map(move |head| component(layer, ComponentId::Head(head)));
         heads.chain([component(layer, ComponentId::FeedForward)])
     };
     let circuit =
