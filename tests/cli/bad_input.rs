@@ -20,12 +20,12 @@ use crate::{generate::run, program, small_run};
 /// The maximum length of an error line, in bytes.
 const MAX_LINE: usize = 500;
 /// The maximum time that any input may take.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// Reads every file below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = walkdir::WalkDir::new(folder).into_iter().map(Result::unwrap);
-    let files = entries.filter(|entry| entry.file_type().is_file()).map(|entry| entry.into_path());
+    let files = entries.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path);
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 

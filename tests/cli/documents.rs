@@ -102,7 +102,7 @@ fn scores_of_documents_equal_scores_alone() {
     assert_eq!(generated("4 4 4 0 1 2"), generated("1 2"));
     let stderr = |arguments: &[&str]| {
         let output = program(dir.path()).args(["generate", "run"]).args(arguments).output().unwrap();
-        (output.status.code(), text(&output.stderr).to_string())
+        (output.status.code(), text(&output.stderr).clone())
     };
     let (code, error) = stderr(&["--prompt", "ab<|endoftext|>"]);
     assert!(code == Some(2) && error.contains("remove `<|endoftext|>`, or add the beginning"), "{error}");

@@ -373,7 +373,7 @@ fn resuming_removes_the_old_summary() {
     }
     let mut child = command.spawn().unwrap();
     let begun = Instant::now();
-    while run.join("summary.json").exists() && begun.elapsed() < Duration::from_secs(60) {
+    while run.join("summary.json").exists() && begun.elapsed() < Duration::from_mins(1) {
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();

@@ -262,8 +262,14 @@ fn page_computes_weights_and_streams() {
     browse("weight.mjs", &[folder.join("cases.json")]);
 }
 
-/// Returns what the page at `page` must compute about the circuit of `run` on an input.
-fn explained_circuit(folder: &Path, run: &str, page: &str, source: Option<&str>, has_means: bool) -> Value {
+/// Returns what the page at `page` must compute about the circuit of `run` on an input, and whether its controls are used.
+fn explained_circuit(
+    folder: &Path,
+    run: &str,
+    page: &str,
+    source: Option<&str>,
+    [has_means, is_used]: [bool; 2],
+) -> Value {
     let typed = if source.is_some() { "1 4 9 3 2 7" } else { "1 3 5 7 9 11 13 15 1 3 5 7" };
     let input = source.map_or(vec!["--text", typed], |source| vec!["--source", source, "--text", typed]);
     let output = |arguments: &[&str]| -> Value {
@@ -291,7 +297,7 @@ fn explained_circuit(folder: &Path, run: &str, page: &str, source: Option<&str>,
     let explained = if source.is_some() { Value::Null } else { output(&["explain", "--neurons", "0"]) };
     json!({
         "page": folder.join(page), "text": typed, "source": source, "tokens": inspected["tokens"],
-        "source_tokens": inspected["source"], "ablations": ablations, "explained": explained,
+        "source_tokens": inspected["source"], "ablations": ablations, "explained": explained, "is_used": is_used,
     })
 }
 
@@ -308,12 +314,12 @@ fn page_ablates_and_patches_like_the_program() {
         small_run(folder, &[&trained[..], &task, &sets].concat(), norm);
     }
     let cases = json!([
-        explained_circuit(folder, "learned", "learned/report.html", None, true),
-        explained_circuit(folder, "llama", "llama/report.html", None, true),
-        explained_circuit(folder, "sandwich", "sandwich/report.html", None, true),
-        explained_circuit(folder, "output", "output/report.html", None, true),
-        explained_circuit(folder, "imported", "inspected/report.html", None, false),
-        explained_circuit(folder, "translator", "translator/report.html", Some("7 2 3 9 4 1"), true),
+        explained_circuit(folder, "learned", "learned/report.html", None, [true, true]),
+        explained_circuit(folder, "llama", "llama/report.html", None, [true, false]),
+        explained_circuit(folder, "sandwich", "sandwich/report.html", None, [true, false]),
+        explained_circuit(folder, "output", "output/report.html", None, [true, false]),
+        explained_circuit(folder, "imported", "inspected/report.html", None, [false, true]),
+        explained_circuit(folder, "translator", "translator/report.html", Some("7 2 3 9 4 1"), [true, true]),
     ]);
     fs::write(folder.join("cases.json"), cases.to_string()).unwrap();
     browse("circuit.mjs", &[folder.join("cases.json")]);

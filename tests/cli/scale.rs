@@ -23,7 +23,7 @@ fn scale_predicts_and_plots_step_times() {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
     let row = |workers: &str| stdout.lines().map(str::trim).find(|line| line.starts_with(workers)).unwrap();
-    assert!(row("1  ").contains("100.0 %") && row("8  ").contains("-"), "{stdout}");
+    assert!(row("1  ").contains("100.0 %") && row("8  ").contains('-'), "{stdout}");
     assert!(fs::metadata(dir.path().join("made/scaling.png")).unwrap().len() > 1_000);
 
     let prediction = json(dir.path(), &[&small[..], &["--workers", "3..4", "--json"]].concat());

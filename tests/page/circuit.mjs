@@ -3,10 +3,10 @@
 //
 //     node tests/page/circuit.mjs CHROMIUM CASES.json
 //
-// CASES.json is a list of pages: `{page, text, source, tokens, source_tokens, ablations, explained}`, with the path of the
-// report, the input as typed and its source or null, and the ids of both. `ablations` are the outputs of `score --json`,
-// each with `components` and `by`. `explained` is the output of `explain --text --json` on the input, or null. Exits like
-// explore.mjs.
+// CASES.json is a list of pages: `{page, text, source, tokens, source_tokens, ablations, explained, is_used}`, with the path of
+// the report, the input as typed and its source or null, and the ids of both. `ablations` are the outputs of `score --json`,
+// each with `components` and `by`. `explained` is the output of `explain --text --json` on the input, or null. Controls are
+// used on the pages with `is_used`. Exits like explore.mjs.
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -181,6 +181,7 @@ const steps = cases.map((each) => async () => {
   await compareScores(each);
   await compareExplained(each);
   await comparePatching(each);
+  if (!each.is_used) return;
   await emulate(each.source === null ? "light" : "dark");
   await useCircuit(each);
   await usePatching(each);

@@ -33,7 +33,7 @@ fn train_to_floor(
     // All tests share the random number generator of the backend.
     static GENERATOR_LOCK: Mutex<()> = Mutex::new(());
     let mut model: Model<B> = {
-        let _guard = GENERATOR_LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _guard = GENERATOR_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         B::seed(&Default::default(), 7);
         config.init(sizes, &Default::default()).unwrap()
     };

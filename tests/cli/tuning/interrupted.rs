@@ -14,7 +14,7 @@ use crate::{program, text};
 fn wait_for(what: &str, mut has_happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !has_happened() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{what} did not happen in time");
+        assert!(start.elapsed() < Duration::from_mins(2), "{what} did not happen in time");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
