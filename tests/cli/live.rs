@@ -174,6 +174,7 @@ fn expected(dir: &Path, name: &str, typed: &[&str], texts: &[&str]) -> Value {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn browser_model_matches_the_program() {
     let dir = TempDir::new().unwrap();
     let mut cases = Vec::new();
@@ -238,6 +239,7 @@ fn page_scripts_pass_their_unit_tests() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn typed_text_keeps_windows_line_breaks() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("dos.txt"), "to be\r\nor not\r\n".repeat(60)).unwrap();

@@ -76,6 +76,7 @@ fn type_into(
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn run_report_is_correct_and_reproducible() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=40", "analysis.every=10", "analysis.samples=3"], "run");
@@ -91,6 +92,7 @@ fn run_report_is_correct_and_reproducible() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn immediate_divergence_reports_the_untrained_weights() {
     let dir = TempDir::new().unwrap();
     let sets = [
@@ -120,6 +122,7 @@ fn immediate_divergence_reports_the_untrained_weights() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn encoder_decoder_page_shows_every_attention_kind() {
     let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
@@ -134,6 +137,7 @@ fn encoder_decoder_page_shows_every_attention_kind() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn vocabulary_text_is_never_markup() {
     let dir = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,</script>,\"&\"\"\",<img src=x onerror=alert(2)>\n";
@@ -146,6 +150,7 @@ fn vocabulary_text_is_never_markup() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn page_responds_to_typed_input() {
     let dir = TempDir::new().unwrap();
     // A quarter of a second of training is enough, because the previous token determines much of the next one.
@@ -162,6 +167,7 @@ fn page_responds_to_typed_input() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn typed_hostile_symbols_are_never_markup() {
     let dir = TempDir::new().unwrap();
     let row = "<script>alert(1)</script>,\u{202e}\u{7},\"&\"\"\",<img/src=x/onerror=alert(2)>\n";
@@ -176,6 +182,7 @@ fn typed_hostile_symbols_are_never_markup() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn encoder_decoder_page_responds_to_a_source() {
     let dir = TempDir::new().unwrap();
     let sets = ["model.architecture=encoder_decoder", "data.task=reverse", "training.steps=9"];
@@ -234,6 +241,7 @@ fn architectures(folder: &Path, sets: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn page_computes_weights_and_streams() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
@@ -302,6 +310,7 @@ fn explained_circuit(
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn page_ablates_and_patches_like_the_program() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();
@@ -326,6 +335,7 @@ fn page_ablates_and_patches_like_the_program() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn page_refuses_unreadable_input() {
     let dir = TempDir::new().unwrap();
     small_run(dir.path(), &["training.steps=9", "analysis.samples=2", "model.position=rotary"], "run");
@@ -333,6 +343,7 @@ fn page_refuses_unreadable_input() {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn panels_are_saved_and_pages_embedded() {
     let dir = TempDir::new().unwrap();
     let sets = ["training.steps=200", "analysis.every=100", "analysis.samples=2"];

@@ -70,6 +70,7 @@ const LLAMA: [&str; 6] = [
 ];
 
 #[test]
+#[ignore = "needs PyTorch and transformers: `.ci/run peers`"]
 fn circuits_agree_with_a_plain_decoder() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();

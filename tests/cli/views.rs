@@ -36,6 +36,7 @@ fn pictures_open_on_important_heads(folder: &Path) {
 }
 
 #[test]
+#[ignore = "needs a browser: `.ci/run page`"]
 fn panels_name_their_numbers_and_stay_in_view() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path();

@@ -15,6 +15,7 @@ use crate::refused_imports::refuses_as;
 use crate::{small_run, stdout_of, text};
 
 #[test]
+#[ignore = "needs PyTorch and transformers: `.ci/run peers`"]
 fn exported_tokenizers_match_transformers_and_reimport() {
     let dir = TempDir::new().unwrap();
     let path = |name: &str| dir.path().join(name);

@@ -69,6 +69,7 @@ const EXPORTS: [(&str, &str, &[&str], &[&str]); 17] = [
 
 /// Compares exported models with transformers, if it is installed.
 #[test]
+#[ignore = "needs PyTorch and transformers: `.ci/run peers`"]
 fn transformers_reproduces_logits_of_our_export() {
     let dir = TempDir::new().unwrap();
     let mut exported = vec!["compare".to_string()];
@@ -150,6 +151,7 @@ fn small_models_match_stored_transformers_results() {
 /// Imports randomly initialised models of every family from transformers, if it is installed, and compares their
 /// results; then exports the models and compares their results in transformers.
 #[test]
+#[ignore = "needs PyTorch and transformers: `.ci/run peers`"]
 fn every_family_agrees_with_transformers_in_both_directions() {
     let dir = TempDir::new().unwrap();
     let models = dir.path().join("models");
