@@ -28,6 +28,7 @@ mod kinds_of_data;
 mod lasting;
 mod lengths;
 mod live;
+mod local_folders;
 mod odd_paths;
 mod own_data;
 mod page;
