@@ -10,7 +10,7 @@ use mpi::Threading;
 use mpi::environment::initialize_with_threading;
 use mpi::request::{Request, Scope, scope};
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::*;
+use mpi::traits::{Communicator, Destination, Equivalence, Source};
 
 use super::link::{Link, Wait};
 use crate::error::{Error, Result};
