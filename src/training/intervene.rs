@@ -94,12 +94,16 @@ pub(super) fn frozen<B: Backend>(
     step: usize,
     (model, heads): (&Model<B>, usize),
 ) -> Frozen {
+    let is_active = |it: &&Intervention| it.kind == InterventionKind::Freeze && it.steps().contains(&step);
+    let mut active = interventions.iter().filter(is_active).peekable();
+    let mut frozen = Frozen::new();
+    if active.peek().is_none() {
+        return frozen;
+    }
     let mut shapes = Vec::new();
     each_parameter(model, |_, shape| shapes.push(shape.to_vec()));
     let parameters = native::names(model).into_iter().zip(shapes).collect::<Vec<_>>();
-    let mut frozen = Frozen::new();
-    let is_active = |it: &&Intervention| it.kind == InterventionKind::Freeze && it.steps().contains(&step);
-    for intervention in interventions.iter().filter(is_active) {
+    for intervention in active {
         for (position, (name, shape)) in parameters.iter().enumerate() {
             let Some(is_frozen) = frozen_part(intervention.at, name, shape, heads) else { continue };
             let mask = frozen.entry(position).or_insert_with(|| vec![0.0; shape.iter().product()]);
