@@ -290,3 +290,97 @@ pub fn steps(folder: &RunFolder) -> Result<Vec<usize>> {
     steps.sort_unstable();
     Ok(steps)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::Evaluation;
+    use crate::training::state::Best;
+
+    /// Returns true if the edited state of a checkpoint at `step` is read as it was written.
+    fn is_read(step: usize, edit: impl Fn(&mut RunState)) -> bool {
+        let dir = TempDir::new().unwrap();
+        let folder = RunFolder::at(dir.path());
+        let mut written = RunState { step, ..RunState::default() };
+        edit(&mut written);
+        fs::create_dir_all(checkpoint_path(&folder, step)).unwrap();
+        fs::write(checkpoint_path(&folder, step).join(STATE), written.to_json()).unwrap();
+        match state(&folder, step) {
+            Ok(read) => read == written,
+            Err(error) => {
+                assert!(error.to_string().contains("is damaged: a number is out of range"), "{error}");
+                false
+            }
+        }
+    }
+
+    fn best(step: usize) -> Option<Best> {
+        let evaluation = Evaluation {
+            loss: 1.0,
+            accuracy: 0.5,
+            determined_accuracy: None,
+            determined_loss: None,
+            tokens: 1,
+            determined_tokens: 0,
+            loss_by_position: Vec::new(),
+        };
+        Some(Best { step, evaluation })
+    }
+
+    #[test]
+    fn each_number_out_of_range_is_damage() {
+        let accepted: [fn(&mut RunState); 5] = [
+            |state| state.updates = MAX_COUNT,
+            |state| state.tokens = MAX_COUNT as u64,
+            |state| state.best = best(7),
+            |state| state.time.seconds = MAX_SECONDS,
+            |state| state.time.checkpoint_seconds = 0.0,
+        ];
+        assert!(accepted.into_iter().all(|edit| is_read(7, edit)));
+        let refused: [fn(&mut RunState); 7] = [
+            |state| state.step = 8,
+            |state| state.updates = MAX_COUNT + 1,
+            |state| state.tokens = MAX_COUNT as u64 + 1,
+            |state| state.best = best(8),
+            |state| state.time.seconds = -1.0,
+            |state| state.time.elapsed = 2.0 * MAX_SECONDS,
+            |state| state.time.checkpoint_seconds = -1.0,
+        ];
+        for (index, edit) in refused.into_iter().enumerate() {
+            assert!(!is_read(7, edit), "{index}");
+        }
+        assert!(is_read(MAX_COUNT, |_| ()) && !is_read(MAX_COUNT + 1, |_| ()));
+    }
+
+    #[test]
+    fn only_folders_with_exact_names_are_checkpoints() {
+        let dir = TempDir::new().unwrap();
+        let folder = RunFolder::at(dir.path());
+        for name in ["step-00000012", "step-00000003", "step-4", "step-x", ".writing-step-00000005"] {
+            fs::create_dir_all(folder.checkpoints().join(name)).unwrap();
+        }
+        fs::write(folder.checkpoints().join("step-00000006"), "").unwrap();
+        assert_eq!(steps(&folder).unwrap(), [3, 12]);
+    }
+
+    #[test]
+    fn half_written_files_and_folders_are_removed() {
+        let dir = TempDir::new().unwrap();
+        let folder = RunFolder::at(dir.path());
+        let kept = checkpoint_path(&folder, 3);
+        let leftovers = [
+            folder.checkpoints().join(".writing-1"),
+            folder.checkpoints().join(".removing-step-00000002"),
+            folder.path().join(".writing-4"),
+        ];
+        for path in leftovers.iter().chain([&kept]) {
+            fs::create_dir_all(path).unwrap();
+            fs::write(path.join(STATE), "{}").unwrap();
+        }
+        let file = folder.path().join(".writing-5");
+        fs::write(&file, "").unwrap();
+        remove_half_written(&folder);
+        assert!(kept.join(STATE).exists());
+        assert!(!leftovers.iter().chain([&file]).any(|path| path.exists()));
+    }
+}

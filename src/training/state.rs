@@ -128,3 +128,18 @@ pub struct Best {
     /// The results of the validation.
     pub evaluation: Evaluation,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clip_rates_cover_run_and_last_row() {
+        let mut clipping = Clipping::default();
+        assert_eq!((clipping.rate(), clipping.take_rate()), (0.0, 0.0));
+        [true, false, true].into_iter().for_each(|is_clipped| clipping.count(is_clipped));
+        assert_eq!((clipping.rate(), clipping.take_rate()), (2.0 / 3.0, 2.0 / 3.0));
+        clipping.count(false);
+        assert_eq!((clipping.rate(), clipping.take_rate()), (0.5, 0.0));
+    }
+}

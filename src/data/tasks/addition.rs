@@ -113,18 +113,21 @@ mod tests {
 
     #[test]
     fn corruption_changes_the_middle_digit_and_the_sum() {
-        let (task, n) = (addition(3), 3);
-        let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
-        for _ in 0..100 {
-            let mut clean = vec![0; task.tokens()];
-            task.draw(&mut random, &mut clean);
-            let mut expected = clean.clone();
-            expected[1] = (clean[1] + 1) % 10;
-            add(&mut expected, n);
-            let first = (2 * n + 2..clean.len()).find(|&at| expected[at] != clean[at]).unwrap();
-            let mut corrupted = clean.clone();
-            assert_eq!(task.corrupt(&mut corrupted), Some(first - 1));
-            assert_eq!(corrupted, expected);
+        // With 4 digits and more, the middle digit comes after the first three tokens.
+        for n in [3, 4, 7] {
+            let task = addition(n);
+            let mut random = generator(5, Purpose::TrainingSet, [0, 0]);
+            for _ in 0..100 {
+                let mut clean = vec![0; task.tokens()];
+                task.draw(&mut random, &mut clean);
+                let mut expected = clean.clone();
+                expected[n / 2] = (clean[n / 2] + 1) % 10;
+                add(&mut expected, n);
+                let first = (2 * n + 2..clean.len()).find(|&at| expected[at] != clean[at]).unwrap();
+                let mut corrupted = clean.clone();
+                assert_eq!(task.corrupt(&mut corrupted), Some(first - 1));
+                assert_eq!(corrupted, expected);
+            }
         }
     }
 

@@ -221,6 +221,26 @@ mod tests {
     }
 
     #[test]
+    fn standard_error_follows_the_variance_within_periods() {
+        // The estimate ends after 1024 motifs, 512 of each period, because the losses of long samples hardly differ.
+        let (task, length) = (repeat(2, 1000, [1, 2]), 1000);
+        let variance = |period: usize| {
+            let loss = |motif: Vec<u32>| {
+                let sample: Vec<_> = (0..=length).map(|position| motif[position % period]).collect();
+                let mut probabilities = vec![0.0; length];
+                task.probabilities(&sample, &mut probabilities);
+                -probabilities.iter().map(|p| p.ln()).sum::<f64>() / length as f64
+            };
+            let losses: Vec<f64> = all_sequences(2, period).into_iter().map(loss).collect();
+            let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+            losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / losses.len() as f64
+        };
+        let expected = ((variance(1) + variance(2)) / 512.0).sqrt() / 2.0;
+        let found = task.expected_floor().1.unwrap();
+        assert!((found / expected - 1.0).abs() < 0.05, "{found}, not about {expected}");
+    }
+
+    #[test]
     fn long_periods_have_a_finite_floor() {
         let task = repeat(100_000, 4096, [1000, 1010]);
         let (floor, _) = task.expected_floor();

@@ -217,8 +217,9 @@ mod tests {
             attention.forward_hooked(input, AttentionHooks::standalone(&mut NoHooks)).map(|_| ())
         };
         assert!(read(Mask::causal().with_window(3)).is_ok());
-        for mask in
-            [Mask::causal(), Mask::causal().with_window(2), Mask::causal().with_window(3).with_lengths(&[2])]
+        let windowed = || Mask::causal().with_window(3);
+        let documents = windowed().with_documents(&[vec![0, 1]]);
+        for mask in [Mask::causal(), Mask::causal().with_window(2), windowed().with_lengths(&[2]), documents]
         {
             assert!(read(mask).unwrap_err().to_string().contains("the same window"));
         }

@@ -231,6 +231,12 @@ mod tests {
     }
 
     #[test]
+    fn vectors_of_lambda_are_half_a_head_wide() {
+        let Differential { query_1, key_1, query_2, key_2, .. } = attention(HEADS).differential.unwrap();
+        assert_eq!([query_1, key_1, query_2, key_2].map(|vector| vector.dims()), [[D_HEAD / 2]; 4]);
+    }
+
+    #[test]
     fn rows_sum_to_one_minus_lambda() {
         let attention = attention(HEADS);
         let input = Tensor::random([BATCH, TIME, D_MODEL], Distribution::Default, &Default::default());

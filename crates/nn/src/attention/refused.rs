@@ -6,7 +6,7 @@ use burn_ndarray::NdArray;
 use super::causal::{CausalAttentionConfig, mask_weights};
 use super::{
     AttentionHooks, AttentionInput, KeyValueCache, Mask, MultiHeadAttentionConfig, QkNormConfig, ScoreConfig,
-    SplitHeadsConfig,
+    SplitHeadsConfig, StackedHeadsConfig,
 };
 use crate::Result;
 use crate::hooks::NoHooks;
@@ -42,7 +42,10 @@ fn impossible_settings_are_refused_by_name() {
     }
     refused(CausalAttentionConfig::new(3, 2, 0).init::<B>(&device), "context");
     refused(CausalAttentionConfig::new(3, 2, 4).with_dropout(1.0).init::<B>(&device), "dropout");
+    refused(SplitHeadsConfig::new(0, 6, 2).init::<B>(&device), "d_in");
     refused(SplitHeadsConfig::new(6, 6, 2).init::<B>(&device).unwrap().to_stacked(0), "context");
+    refused(StackedHeadsConfig::new(3, 2, 0, 4).init::<B>(&device), "heads");
+    refused(StackedHeadsConfig::new(3, 2, 1, 4).with_d_out(Some(0)).init::<B>(&device), "d_out");
 }
 
 #[test]

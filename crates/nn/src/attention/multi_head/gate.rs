@@ -45,3 +45,33 @@ impl AttentionGate {
         Some(LinearConfig::new(d_model, width).with_bias(bias).init(device))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Distribution, Tensor, Tolerance};
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::attention::{Mask, MultiHeadAttentionConfig};
+    use crate::ops::ScorePosition;
+
+    #[test]
+    fn gates_of_zero_halve_the_output() {
+        let device = Default::default();
+        for (kind, width) in [(AttentionGate::Head, 2), (AttentionGate::Elementwise, 8)] {
+            let config = MultiHeadAttentionConfig::new(6, 2).with_d_head(Some(4)).with_bias(false);
+            let mut attention = config.with_gate(kind).init::<NdArray>(&device).unwrap();
+            let gate = attention.gate.as_mut().unwrap();
+            assert_eq!(gate.weight.dims(), [6, width]);
+            gate.weight = gate.weight.clone().map(|weight| weight.zeros_like());
+            let input = Tensor::random([2, 5, 6], Distribution::Default, &device);
+            let mut forward = || {
+                let output = attention.forward(input.clone(), &Mask::causal(), &ScorePosition::None);
+                attention.gate = None;
+                output.unwrap()
+            };
+            let [gated, plain] = [forward() * 2.0, forward()].map(Tensor::into_data);
+            gated.assert_approx_eq::<f32>(&plain, Tolerance::absolute(1e-6));
+        }
+    }
+}

@@ -117,3 +117,35 @@ impl<B: Backend> ScoreFunction<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Distribution, Tolerance};
+    use burn_ndarray::NdArray;
+
+    use super::*;
+    use crate::attention::{Mask, MultiHeadAttentionConfig};
+    use crate::ops::{Projections, ScorePosition};
+
+    #[test]
+    fn weights_match_the_equation() {
+        let (device, scale, softcap) = (Default::default(), 0.7, 1.3);
+        for (sinks, sink) in
+            [(Sinks::None, None), (Sinks::OffByOne, Some(0.0)), (Sinks::Learned, Some(0.5f64))]
+        {
+            let scores = ScoreConfig { scale: Some(scale), softcap: Some(softcap), sinks };
+            let config = MultiHeadAttentionConfig::new(6, 1).with_scores(scores);
+            let mut attention = config.init::<NdArray>(&device).unwrap();
+            attention.scores.sinks = attention.scores.sinks.map(|sinks| sinks.map(|initial| initial + 0.5));
+            let input = Tensor::random([2, 5, 6], Distribution::Normal(0.0, 2.0), &device);
+            let Projections::Packed(qkv) = attention.project(input.clone()) else { panic!() };
+            let [query, key] = [0, 6].map(|start| qkv.clone().narrow(2, start, 6));
+            let scores = (query.matmul(key.transpose()) * (scale / softcap)).tanh() * softcap;
+            let sum = scores.clone().exp().sum_dim(2) + sink.map_or(0.0, f64::exp);
+            let expected = (scores.exp() / sum).into_data();
+            let found = attention.forward_with_weights(input, &Mask::none(), &ScorePosition::None);
+            let weights = found.unwrap().1.squeeze_dim::<3>(1).into_data();
+            weights.assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+        }
+    }
+}

@@ -146,3 +146,28 @@ impl<B: Backend> SplitHeads<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_autodiff::Autodiff;
+    use burn_ndarray::NdArray;
+
+    use super::*;
+
+    #[test]
+    fn attention_weights_are_dropped_in_training() {
+        type B = Autodiff<NdArray>;
+        let (device, [batch, time, heads]) = (Default::default(), [3, 11, 2]);
+        let split = SplitHeadsConfig::new(6, 6, heads).with_dropout(0.5).init::<B>(&device).unwrap();
+        let input = Tensor::<B, 3>::ones([batch, time, 6], &device);
+        let (_, of_split) = split.forward_with_weights(input.clone()).unwrap();
+        let fused = split.to_fused().unwrap();
+        let (_, of_fused) = fused.forward_with_weights(input, &Mask::causal(), &ScorePosition::None).unwrap();
+        for weights in [of_split, of_fused] {
+            let visible = batch * heads * time * (time + 1) / 2;
+            let kept = weights.greater_elem(0.0).int().sum().into_scalar() as f64 / visible as f64;
+            // Six standard deviations of a binomial proportion.
+            assert!((kept - 0.5).abs() < 6.0 * (0.25 / visible as f64).sqrt(), "{kept}");
+        }
+    }
+}
