@@ -84,8 +84,14 @@ fn long_sequences_are_explained_only_in_part() {
 #[test]
 fn repeating_decoders_contain_an_induction_head() {
     let dir = TempDir::new().unwrap();
-    let output =
-        train(dir.path(), &["training.steps=1500", "data.vocab=32", "analysis.every=500"], &["--run", "run"]);
+    let sets = [
+        "data.vocab=32",
+        "data.length=24",
+        "training.steps=2100",
+        "training.learning_rate=2e-3",
+        "analysis.every=500",
+    ];
+    let output = train(dir.path(), &sets, &["--run", "run"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let read = |file: &str| fs::read(dir.path().join("run").join(file)).unwrap();
     let summary: Value = serde_json::from_slice(&read("summary.json")).unwrap();

@@ -17,7 +17,8 @@ fn explain(task: &str, sets: &[&str]) -> Explanation {
         "data.train_samples=8192",
         "model.d_model=48",
         "model.position=learned",
-        "training.steps=900",
+        "training.steps=450",
+        "training.learning_rate=3e-3",
         "analysis.every=0",
         &chosen,
     ];
@@ -49,7 +50,7 @@ fn fixed_positions_are_read_by_a_positional_head() {
 
 #[test]
 fn addition_uses_positional_heads_and_an_mlp() {
-    let found = explain("addition", &["data.digits=1"]);
+    let found = explain("addition", &["data.digits=1", "training.steps=900"]);
     let fetches = found.components.iter().any(|part| part.kinds.contains(&HeadKind::Positional));
     let adds = found.components.iter().any(|part| part.feed_forward);
     assert!(fetches && adds, "{:?}", found.sentences);
@@ -76,7 +77,7 @@ fn second_order_markov_uses_a_previous_token_head() {
 
 #[test]
 fn recall_uses_a_copying_head_with_key_composition() {
-    let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=2000"];
+    let sets = ["data.length=16", "data.train_samples=32768", "model.position=alibi", "training.steps=1000"];
     let found = explain("recall", &sets);
     assert!(first_head_has_kind(&found, 1, HeadKind::Copying), "{:?}", found.sentences);
     let by_key = found.edges.iter().any(|edge| edge.input == Some(HeadInput::Key) && edge.to.0 == 1);

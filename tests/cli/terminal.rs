@@ -244,7 +244,7 @@ fn progress_prints_without_terminal_but_not_with_json() {
     use causal_attention::weights::native::{Description, collect, to_bytes};
 
     let dir = TempDir::new().unwrap();
-    let model = ModelConfig { d_model: 192, layers: 8, heads: 8, ..ModelConfig::default() };
+    let model = ModelConfig { d_model: 192, layers: 4, heads: 8, ..ModelConfig::default() };
     let sizes = Sizes { vocab: 11, context: 512, source_context: None };
     let weights = collect(&model.init::<NdArray>(sizes, &Default::default()).unwrap()).unwrap();
     let bytes = to_bytes(&weights, Some(&Description { model, sizes })).unwrap();
@@ -252,11 +252,11 @@ fn progress_prints_without_terminal_but_not_with_json() {
     let import = ["import", "large.safetensors", "--format", "native", "--run", "run"];
     assert!(run(dir.path(), &import).status.success());
     let tokens = "3 1 4 ".repeat(170);
-    let sets = ["--set", "training.batch_size=1", "--set", "data.valid_samples=200"];
+    let sets = ["--set", "training.batch_size=1", "--set", "data.valid_samples=120"];
     let inspect = ["inspect", "run", "--tokens", &tokens];
     for (arguments, lines) in [
-        (&inspect[..], "/64 heads ablated"),
-        (&[&["evaluate", "run"], &sets[..]].concat(), "/200 batches"),
+        (&inspect[..], "/32 heads ablated"),
+        (&[&["evaluate", "run"], &sets[..]].concat(), "/120 batches"),
         (&[&inspect[..], &["--json"]].concat(), ""),
     ] {
         let output = program(dir.path()).args(arguments).env("RAYON_NUM_THREADS", "1").output().unwrap();

@@ -1,6 +1,7 @@
 //! Every architecture and every position scheme learns a tiny task down to its entropy floor.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::AutodiffModule;
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
@@ -106,13 +107,19 @@ fn successors_are_learned_without_positions() {
 #[test]
 fn decoders_of_every_kind_learn() {
     let base = small(Architecture::Decoder, PositionScheme::None);
-    for kind in kinds::configs_covering_all_pairs(&base) {
-        match kind.position {
-            PositionScheme::None => learns_successors(kind),
-            _ => learns_a_period(kind),
+    let kinds =
+        [kinds::configs_covering_all_pairs(&base), kinds::variants_covering_all_pairs(&base)].concat();
+    let next = AtomicUsize::new(0);
+    let learn = || {
+        while let Some(kind) = kinds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match kind.position {
+                PositionScheme::None => learns_successors(kind.clone()),
+                _ => learns_a_period(kind.clone()),
+            }
         }
-    }
-    kinds::variants_covering_all_pairs(&base).into_iter().for_each(learns_a_period);
+    };
+    // This test takes most of the time of its file.
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(learn))));
     // Random positions carry no information in this task and act as noise, which the model learns to ignore.
     learns_successors(small(Architecture::Decoder, PositionScheme::RandomSinusoidal));
 }

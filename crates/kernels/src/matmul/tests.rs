@@ -75,7 +75,9 @@ fn tiling_does_not_change_the_product_bits() {
     let mut cut_count = 0;
     for inner in [1, 2, 3, 97, 512, 600, 1_030] {
         let (left, right) = (random(1, 449 * inner), random(2, inner * 449));
-        for (rows, columns) in sides.into_iter().flat_map(|rows| sides.map(|columns| (rows, columns))) {
+        let pairs = sides.into_iter().flat_map(|rows| sides.map(|columns| (rows, columns)));
+        // Every second pair of the largest products, which take nearly all of the time.
+        for (rows, columns) in pairs.step_by(if inner > 100 { 2 } else { 1 }) {
             for transposed in [[false, false], [false, true], [true, false]] {
                 let factor = |data, [rows, columns]: [usize; 2], transposed| match transposed {
                     true => Matrix::new(data, rows).transposed(),
