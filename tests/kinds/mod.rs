@@ -8,15 +8,15 @@ use causal_attention::ops::{Activation, NormKind};
 use causal_attention::position::{PositionScheme, RopeScaling};
 
 /// Random sinusoidal positions are tested separately, because they train more slowly.
-const POSITIONS: [PositionScheme; 6] = {
+const POSITIONS: &[PositionScheme] = {
     use PositionScheme::*;
-    [None, Learned, Sinusoidal, Rotary, Alibi, Relative]
+    &[None, Learned, Sinusoidal, Rotary, Alibi, Relative]
 };
 
 /// The gate of Gemma is tested with the variants.
-const ACTIVATIONS: [Activation; 7] = {
+const ACTIVATIONS: &[Activation] = {
     use Activation::*;
-    [Gelu, GeluTanh, Relu, Relu2, Silu, Swiglu, Geglu]
+    &[Gelu, GeluTanh, Relu, Relu2, Silu, Swiglu, Geglu]
 };
 
 /// Returns decoder configs with the sizes of `base` that cover every pair of activation and position scheme, and every
@@ -33,7 +33,8 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
         let norm_kind = if second(0) { NormKind::Rms } else { NormKind::Layer };
         ModelConfig {
             activation: ACTIVATIONS[i % ACTIVATIONS.len()],
-            position: POSITIONS[i % 6],
+            // One activation further, and after all of them one position further, so that each activation meets each position.
+            position: POSITIONS[(i + i / ACTIVATIONS.len()) % POSITIONS.len()],
             norm_kind,
             qk_norm: second(1),
             d_head: if second(2) { base.d_model / base.heads + 2 } else { 0 },
@@ -55,7 +56,7 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
             ..base.clone()
         }
     };
-    (0..42).map(kind).collect()
+    (0..ACTIVATIONS.len() * POSITIONS.len()).map(kind).collect()
 }
 
 /// Returns decoder configs with the sizes of `base` that cover every pair of values of the keys of attention variants and

@@ -299,14 +299,7 @@ mod tests {
 
     #[test]
     fn only_learned_positions_end_at_the_trained_length() {
-        for scheme in [
-            PositionScheme::Learned,
-            PositionScheme::Sinusoidal,
-            PositionScheme::RandomSinusoidal,
-            PositionScheme::Rotary,
-            PositionScheme::Alibi,
-            PositionScheme::Relative,
-        ] {
+        for scheme in PositionScheme::ALL.into_iter().filter(|&scheme| scheme != PositionScheme::None) {
             let rotation = ModelConfig::default().rotation();
             let widths = Widths { d_model: 12, heads: 3, d_head: 4, rotation, largest_position: 31 };
             let (direction, device) = (Direction::Causal, &Default::default());

@@ -147,9 +147,9 @@ function weightSteps(traced, { kind, query, key }, cells) {
       formula: `${q} · ${k} / √${width} = ${fixed(sum, 3)} / ${fixed(scale, 3)} = ${fixed(sum / scale, 3)}`,
     }),
   });
-  if (kind !== "cross" && ["alibi", "relative"].includes(live.config.position) && live.config.architecture !== "one_layer") {
+  if (traced.aboutBias !== null) {
     steps.push({
-      step: "bias", title: "Position bias", text: [live.config.position === "alibi" ? "ALiBi lowers the score in proportion to the distance; each head has its own slope." : "A learned number for this distance and head is added."],
+      step: "bias", title: "Position bias", text: [traced.aboutBias],
       formula: `score = ${fixed(sum / scale, 3)} + ${term(bias, 3)} = ${fixed(unbounded, 3)},  distance ${fixed(query - key, 0)}`,
     });
   }

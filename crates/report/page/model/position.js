@@ -17,6 +17,13 @@ class NoPosition {
    * @type {((head: number, back: number) => number) | null}
    */
   bias = null;
+
+  /**
+   * A sentence that explains the bias of a score; null for schemes without a bias.
+   *
+   * @type {string | null}
+   */
+  aboutBias = null;
 }
 
 /** Learned positions: a vector for each position. */
@@ -125,6 +132,7 @@ class AlibiPosition extends NoPosition {
     const geometric = (count) => Array.from({ length: count }, (_, head) => 2 ** (-8 * (head + 1) / count));
     const power = 2 ** Math.floor(Math.log2(heads));
     const slopes = [...geometric(power), ...geometric(2 * power).filter((_, at) => at % 2 === 0)].map(Math.fround);
+    this.aboutBias = "ALiBi lowers the score in proportion to the distance; each head has its own slope.";
     this.bias = (head, back) => -slopes[head] * (isBidirectional ? Math.abs(back) : Math.max(back, 0));
   }
 }
@@ -134,6 +142,7 @@ class RelativePosition extends NoPosition {
   constructor(table, isBidirectional) {
     super();
     const { values, shape: [buckets, heads] } = table;
+    this.aboutBias = "A learned number for this distance and head is added.";
     this.bias = (head, back) => values[bucket(back, isBidirectional, buckets) * heads + head];
   }
 }

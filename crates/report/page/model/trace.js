@@ -87,7 +87,7 @@ function traceWeight(model, tokens, options, cell) {
   const isRotated = position instanceof RotaryPosition;
   const plain = (vector) => Array.from(vector.plain).slice(0, map.query.length);
   return {
-    ...map, scale: 1 / factor, bias: biases[key], cap: attention.heads.cap,
+    ...map, scale: 1 / factor, bias: biases[key], aboutBias: position?.aboutBias ?? null, cap: attention.heads.cap,
     differential: differential && { ...second, lambda: differential.lambda, lambdaInit: differential.lambdaInit, first: { weight: map.weight, weights: map.weights }, sum },
     unrotated: isRotated ? { query: plain(queryVector), key: plain(keyVectors[key]) } : null,
     gate: gate ? Array.from({ length: width }, (_, k) => gate(query, head, k)) : null, weight: weights[key], value: Array.from(valueAt(key)),
