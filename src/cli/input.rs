@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::backend::BackendArgs;
 use super::prompt::{encode, encode_part, tokens};
@@ -34,9 +34,18 @@ pub struct ConfigArgs {
     pub set: Vec<String>,
 }
 
-/// Accepts the names of the presets.
+/// Accepts the names of the presets, which the help describes.
 pub fn preset_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(PRESETS.iter().map(|(name, _)| *name))
+    let value = |&(name, text): &(&'static str, &str)| PossibleValue::new(name).help(described(text));
+    PossibleValuesParser::new(PRESETS.iter().map(value))
+}
+
+/// Returns the beginning of the first sentence of a preset.
+fn described(text: &str) -> String {
+    let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+    let comment = comment.collect::<Vec<_>>().join(" ");
+    let end = [": ", ". ", ", ", " ("].into_iter().filter_map(|mark| comment.find(mark)).min();
+    comment[..end.unwrap_or(comment.len())].to_string()
 }
 
 /// Accepts a path. A name that does not exist in the current folder refers to the run of that name in `runs`, if

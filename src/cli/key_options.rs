@@ -149,7 +149,8 @@ fn check_not_like_key(name: &str, given: Option<&OsStr>, command: &Command) -> R
     if let Some(key) = negated_key(name) {
         return Err(unknown_option(name, &key, "false", command));
     }
-    let Some(key) = nearest(name).filter(|_| !is_like_own(name, command)) else { return Ok(()) };
+    let nearest = nearest(name).and_then(|key| with_effect(key, command));
+    let Some(key) = nearest.filter(|_| !is_like_own(name, command)) else { return Ok(()) };
     let value = given.map_or("VALUE".into(), OsStr::to_string_lossy);
     if name == "checkpoint" && value.parse::<usize>().is_ok() {
         return Err(Error::Input(format!(
@@ -210,6 +211,14 @@ fn nearest(name: &str) -> Option<String> {
     let is_near = |(shorthand, _): &&(&str, &str)| strsim::damerau_levenshtein(shorthand, &name) <= 1;
     let shorthand = SHORTHANDS.iter().find(is_near).map(|(_, key)| key.to_string());
     nearest_key(&name).or(shorthand)
+}
+
+/// Returns the key itself or, for a key of `[tune]`, which only `tune` reads, the key of the same name that the command reads.
+fn with_effect(nearest: String, command: &Command) -> Option<String> {
+    match nearest.strip_prefix("tune.") {
+        Some(name) if command.get_name() != "tune" => key(name, command).ok().flatten(),
+        _ => Some(nearest),
+    }
 }
 
 /// Splits a long option into its name and its value.
@@ -348,6 +357,10 @@ mod tests {
             ("p train --block-size 9", "use --set data.length=9"),
             ("p train --learning-rat 1", "use --set training.learning_rate=1"),
             ("p train --no-bias", "use --set model.bias=false or --bias false"),
+            (
+                "p train --step 9",
+                "unknown option `--step`; use --set training.steps=9 or --steps 9 (see --help)",
+            ),
             ("p train --out-dir x", "unknown option `--out-dir`; use --run (see --help)"),
             ("p train --dat x", "use --set data.path=x"),
             ("p train --data-length 64", "use --set data.length=64 or --length 64 (see --help)"),
