@@ -64,7 +64,8 @@ fn all() -> Result<()> {
     say("| task | steps | minutes | floor | loss | above the floor | accuracy on determined targets |");
     say("|---|---|---|---|---|---|---|");
     let (mut unsolved, mut circuits) = (Vec::new(), Vec::new());
-    for task in Task::ALL {
+    // Modular addition has too few samples to learn by this recipe; docs/grokking.md describes its own.
+    for task in Task::ALL.into_iter().filter(|&task| task != Task::ModularAddition) {
         let (steps, samples, position) = recipe(task);
         let task = task.to_string();
         let overrides = [

@@ -94,7 +94,7 @@ const NN: [&str; 11] = [
 ];
 
 /// The modules of `causal-attention-report`.
-const REPORT: [&str; 26] = [
+const REPORT: [&str; 27] = [
     "error",
     "numbers",
     "draw",
@@ -114,6 +114,7 @@ const REPORT: [&str; 26] = [
     "head_scores",
     "formation",
     "phases",
+    "fourier",
     "circuit",
     "patching",
     "token_matrix",

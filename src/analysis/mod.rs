@@ -15,6 +15,7 @@
 //! | [`steering`] | vectors added to the residual stream |
 //! | `free_running` | a sequence continued by the model itself |
 //! | `examination` | the full analysis of a run's best weights: `analysis.json` |
+//! | [`fourier`] | the frequencies of models of modular addition |
 //! | `step_log` | an append-only file of records per step |
 //! | `head_history` | head scores over a run: `head_scores.csv` |
 //! | [`phases`] | the changes of recorded curves, and what heads are worth at the end |
@@ -25,6 +26,7 @@ pub mod activations;
 mod assignment;
 pub mod circuit;
 mod examination;
+pub mod fourier;
 mod free_running;
 mod head;
 mod head_history;

@@ -11,6 +11,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use self::pattern::{Pattern, pattern, repeated};
 use self::watch::ExplanationWatch;
+use super::fourier;
 use super::input::{self, InputArgs, OpenedRun, RunArgs};
 use super::pictures::PictureArgs;
 use super::question::{QuestionArgs, with_prediction};
@@ -153,6 +154,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if signal.is_none() && !has_nothing {
         let out = is_given.then_some(out.as_path());
         let written = write(&found, &args.pictures, (&folder, &vocabulary), out)?;
+        written.iter().for_each(|path| say(&path.display().to_string()));
+    }
+    if !is_given && signal.is_none() {
+        let (sentences, written) = fourier::analyse(&folder, &config, &device)?;
+        sentences.iter().for_each(|sentence| say(sentence));
         written.iter().for_each(|path| say(&path.display().to_string()));
     }
     Ok(code)

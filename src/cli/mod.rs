@@ -10,6 +10,7 @@ mod data;
 mod evaluate;
 pub mod explain;
 mod export;
+mod fourier;
 mod generate;
 mod import;
 mod input;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     backend::BackendArgs,
     evaluate::GENERATED_DATA_NOTICE,
-    explain,
+    explain, fourier,
     input::{ConfigArgs, run_path},
     paths_as_json,
     plot::run_data,
@@ -273,6 +273,11 @@ fn draw_or_warn(
         if let Some(found) = explaining.and_then(|(outcome, control)| explained(outcome, config, control)) {
             sentences.extend(found.sentences.iter().take(2).cloned());
             plots.extend(run.add_circuit(found, &folder.plots(), &Style::default())?);
+        }
+        if explaining.is_some() {
+            let (found, written) = fourier::analyse(folder, config, device)?;
+            sentences.extend(found.into_iter().take(1));
+            plots.extend(written.into_iter().skip(1));
         }
         // Written before the page, whose presence marks the run as done: --resume repairs a run that was killed in
         // between.

@@ -28,13 +28,25 @@ pub struct AnalysisConfig {
     /// The number of steps, evenly spaced on a logarithmic scale, at which the page's sequence is recorded. The page
     /// uses the snapshots to replay how heads form. 0: none. 12: the snapshots fit next to each other.
     pub snapshots: usize,
+    /// Steps between copies of the weights in the folder `weights/` of the run, each as large as `model.safetensors`. The
+    /// Fourier analysis of `modular_addition` follows the training with them. 0: none.
+    pub weights_every: usize,
     /// True to explain the run at its end, as `explain` does. This takes seconds, on slow devices minutes.
     pub circuit: bool,
 }
 
 impl Default for AnalysisConfig {
     fn default() -> Self {
-        Self { samples: 8, sequences: 128, every: 0, snapshots: 12, sample: 0, head: None, circuit: true }
+        Self {
+            samples: 8,
+            sequences: 128,
+            every: 0,
+            weights_every: 0,
+            snapshots: 12,
+            sample: 0,
+            head: None,
+            circuit: true,
+        }
     }
 }
 
@@ -50,6 +62,7 @@ impl Section for AnalysisConfig {
             integer("snapshots", self.snapshots, 0, 100),
             integer("sequences", self.sequences, 1, MAX_STEPS as u64),
             integer("every", self.every, 0, MAX_STEPS as u64),
+            integer("weights_every", self.weights_every, 0, MAX_STEPS as u64),
             ("head", self.head.map(Number::from), Range::Integer(0, 65_535)),
         ]
     }

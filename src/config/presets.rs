@@ -12,7 +12,7 @@ macro_rules! presets {
 }
 
 presets! {
-    "characters" "characters_long" "characters_quick" "gpt_12_blocks" "llama" "sort_encoder_decoder" "tutorial"
+    "characters" "characters_long" "characters_quick" "gpt_12_blocks" "grokking" "llama" "sort_encoder_decoder" "tutorial"
 }
 
 impl Config {

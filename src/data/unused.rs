@@ -75,7 +75,7 @@ impl DataConfig {
                 "tasks but `addition`, byte pair encoding, and tables and arrays of integers",
             )
             .unless(!has_rows || self.long_rows != LongRows::Keep, &["length"], readers_of_length)
-            .unless(!is_drawn || self.task != Task::Addition, &["length"], "files and the other tasks")
+            .unless(!is_drawn || !self.task.has_own_length(), &["length"], "files and the other tasks")
             .unless(!is_drawn, &["valid_fraction", "valid_path"], "files")
             .unless(is_text || is_table || is_array, &["tokens"], "files")
             .unless(

@@ -9,12 +9,13 @@
 //! | `curves` | the rows of a run; its losses at several lengths; a prediction for more workers |
 //! | `reading`, `scores` | a sequence with the attention and predictions of a model; the scores of heads |
 //! | `live` | the weights and the vocabulary of a model, which its page runs |
-//! | `circuit`, `phases` | an explanation; the phases of a run |
+//! | `circuit`, `phases`, `fourier` | an explanation; the phases of a run; its Fourier analysis |
 //! | `study`, `comparison` | a study; runs compared with each other |
 
 mod circuit;
 mod comparison;
 mod curves;
+mod fourier;
 mod live;
 mod page;
 mod phases;
@@ -34,6 +35,7 @@ use crate::files::{create, write_atomically};
 pub use circuit::pictures as circuit_pictures;
 pub use comparison::{comparison_page, comparison_pictures};
 pub use curves::{lengths_picture, scaling_picture};
+pub use fourier::fourier_picture;
 pub use live::{StoredMeans, live_model};
 pub use page::page;
 pub use phases::phases_picture;

@@ -28,6 +28,7 @@
 //! | `tensorboard` | the same curves, the config and the pictures as an event file |
 //! | `plan`, `short_training` | the estimated cost of a run; training without a run folder |
 //! | `phases` | the phases of a run, located by replaying it |
+//! | `fourier` | the Fourier analysis of a run on modular addition |
 //! | `parts` | timings of the parts of a step |
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod agreement;
 mod checkpoint;
 mod control;
 mod ending;
+mod fourier;
 mod gradients;
 mod intervene;
 mod launch;
@@ -73,6 +75,7 @@ pub use checkpoint::{
 };
 pub use control::Control;
 pub use ending::Outcome;
+pub use fourier::{FourierAnalysis, ProgressMeasures, StageKind, TrainingStage};
 pub use launch::{Mode, RunInputs, check_precision, launch, launch_with, shared_config, train, train_on};
 pub use lineage::{TrainedOn, Unchecked, trained_on};
 pub use loader::train_steps;

@@ -148,8 +148,15 @@ fn check_growing(observers: &[Box<dyn Observer>]) -> Result<()> {
 fn rewind(folder: &RunFolder, config: &Config, state: &mut RunState) -> Result<()> {
     checkpoint::remove_half_written(folder);
     checkpoint::remove_newer(folder, state.step)?;
-    // The old summary, analysis, phases and report do not describe the resumed run.
-    let ended = [folder.summary(), folder.analysis(), folder.circuit(), folder.phases(), folder.report()];
+    // The old summary, analyses, phases and report do not describe the resumed run.
+    let ended = [
+        folder.summary(),
+        folder.analysis(),
+        folder.circuit(),
+        folder.fourier(),
+        folder.phases(),
+        folder.report(),
+    ];
     for path in ended.into_iter().filter(|path| path.exists()) {
         fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
     }

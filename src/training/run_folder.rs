@@ -7,7 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use causal_attention_report::{CIRCUIT_PICTURES, PHASES_PICTURE, RUN_PICTURES};
+use causal_attention_report::{CIRCUIT_PICTURES, FOURIER_PICTURE, PHASES_PICTURE, RUN_PICTURES};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -45,6 +45,14 @@ impl RunFolder {
         self.remove_pictures(&[PHASES_PICTURE])
     }
 
+    /// Removes the picture of the Fourier analysis of the run.
+    ///
+    /// # Errors
+    /// If the picture cannot be removed.
+    pub fn remove_fourier_picture(&self) -> Result<()> {
+        self.remove_pictures(&[FOURIER_PICTURE])
+    }
+
     /// Removes all pictures of the run.
     ///
     /// # Errors
@@ -52,6 +60,7 @@ impl RunFolder {
     pub fn remove_all_pictures(&self) -> Result<()> {
         self.remove_pictures(&CIRCUIT_PICTURES)?;
         self.remove_phases_picture()?;
+        self.remove_fourier_picture()?;
         self.remove_pictures(&RUN_PICTURES)
     }
 
@@ -161,6 +170,10 @@ files! {
     transformers: companions::FILE,
     /// `samples.json`: a few validation sequences, for the pictures.
     samples: "samples.json",
+    /// `weights/`: copies of the weights during training, if `analysis.weights_every` is on.
+    weight_copies: "weights",
+    /// `fourier.json`: the Fourier analysis of a run on modular addition.
+    fourier: "fourier.json",
     /// `checkpoints/`: the checkpoints, from which a run resumes.
     checkpoints: "checkpoints",
     /// `plots/`: the pictures.

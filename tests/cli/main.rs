@@ -19,6 +19,7 @@ mod foreign_files;
 mod full_disk;
 mod fuzzed;
 mod generate;
+mod grokking;
 mod guesses;
 mod held_out;
 mod inspect;

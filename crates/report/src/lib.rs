@@ -15,6 +15,7 @@
 //! | [`circuit`], [`patching`] | the components of a circuit; the activations that carry an answer |
 //! | [`token_matrix`] | values over the tokens of a sequence, such as a logit lens |
 //! | [`phases`] | the phases of a run: its losses and the scores of heads, with the phases as bands |
+//! | [`fourier`] | the progress measures and the frequencies of a run on modular addition |
 //! | [`positions`], [`lengths`] | the loss by position, and at lengths beyond the training context |
 //! | [`scaling`] | the predicted efficiency of more workers |
 //! | [`study`] | the trials of a hyper-parameter search, and a sweep over learning rates |
@@ -31,6 +32,7 @@ pub mod comparison;
 mod draw;
 pub mod error;
 pub mod formation;
+pub mod fourier;
 pub mod generated;
 pub mod gradients;
 pub mod head_scores;
@@ -56,6 +58,7 @@ pub use draw::{
     color, draw_color_bar, legend, round_up,
 };
 pub use error::{Error, Result};
+pub use fourier::FourierCurves;
 pub use loss::LossCurve;
 pub use phases::PhaseCurves;
 pub use series::Point;
@@ -66,7 +69,10 @@ pub const CIRCUIT_PICTURES: [&str; 4] = ["circuit", "logit_lens", "attribution",
 /// The name of the picture of the phases of a run.
 pub const PHASES_PICTURE: &str = "phases";
 
-/// The names of the pictures of a run, except those of an explanation and of its phases.
+/// The name of the picture of the Fourier analysis of a run.
+pub const FOURIER_PICTURE: &str = "fourier";
+
+/// The names of the pictures of a run, except those of an explanation, of its phases and of its Fourier analysis.
 pub const RUN_PICTURES: [&str; 10] = [
     "loss",
     "attention",

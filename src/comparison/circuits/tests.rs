@@ -246,6 +246,7 @@ fn phases_of_heads_are_read_from_phases_json() {
         curves: 20,
         recorded_every: 50,
         phases: [first, second].map(phase).into(),
+        stages: Vec::new(),
         replay: None,
         sentences: Vec::new(),
     };

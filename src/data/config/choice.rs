@@ -71,8 +71,17 @@ choices! {
         Recall,
         /// Two numbers and their sum.
         Addition uses ["digits"],
+        /// Two numbers and their sum modulo `data.vocab`.
+        ModularAddition,
         /// Tokens that recur after a fixed gap.
         CopyGap uses ["gap"],
+    }
+}
+
+impl Task {
+    /// Returns true if the task determines the length of its samples, so that `data.length` has no effect.
+    pub(in crate::data) fn has_own_length(self) -> bool {
+        matches!(self, Task::Addition | Task::ModularAddition)
     }
 }
 

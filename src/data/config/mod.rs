@@ -50,12 +50,12 @@ pub struct DataConfig {
     /// pictures.
     pub task: Task,
     /// The number of different symbols. `"auto"`: 16 for a task, few enough to learn in a minute and many enough that a
-    /// chance match is rare (a task may add a separator); the number in the file for characters, tables and arrays.
+    /// chance match is rare (a task may add a separator); 113 for `modular_addition`, whose modulus it is; the number in the file for characters, tables and arrays.
     /// Overriding the source on the command line resets it to `"auto"`.
     pub vocab: Count,
     /// The number of positions that a model reads at once: the targets of a sample, or the longest source for an
-    /// encoder-decoder. 32: fast to learn for a small decoder. `addition` and tables with a sequence per line have
-    /// their own lengths.
+    /// encoder-decoder. 32: fast to learn for a small decoder. `addition`, `modular_addition` and tables with a
+    /// sequence per line have their own lengths.
     pub length: usize,
     /// The shortest and the longest length in training, as `[16, 64]`: each batch draws a length between them. Omitted:
     /// all sequences have `data.length`, as in validation. A task has `data.train_samples` sequences of each length,
@@ -371,7 +371,8 @@ impl DataConfig {
 
     /// Returns the number of symbols of a task, without separators.
     pub(crate) fn symbols(&self) -> usize {
-        self.vocab.or(16)
+        // The modulus of most papers on grokking, whose n² pairs are enough for the default sizes of the sets.
+        self.vocab.or(if self.task == Task::ModularAddition { 113 } else { 16 })
     }
 }
 

@@ -17,6 +17,7 @@
 //! | [`markov`] | a random walk with a transition matrix that all sequences share |
 //! | [`recall`] | key-value pairs, then keys, each followed by its value |
 //! | [`addition`] | two numbers and their sum |
+//! | [`modular_addition`] | two numbers and their sum modulo a third |
 //! | [`copy_gap`] | tokens that recur after a fixed gap |
 
 pub mod addition;
@@ -25,12 +26,15 @@ pub mod copy_gap;
 #[cfg(test)]
 pub(crate) mod enumeration;
 pub mod markov;
+pub mod modular_addition;
 pub mod random;
 pub mod recall;
 pub mod repeat;
 pub mod reverse;
 pub mod sort;
 pub mod transduction;
+
+use std::ops::Range;
 
 use super::batch::Role;
 use super::config::{DataConfig, Task};
@@ -69,6 +73,7 @@ pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
         Task::Markov => Box::new(markov::Markov::new(config, seed)?),
         Task::Recall => Box::new(recall::task(config)?),
         Task::Addition => Box::new(addition::task(config)?),
+        Task::ModularAddition => Box::new(modular_addition::ModularAddition::new(config)?),
         Task::CopyGap => Box::new(copy_gap::task(config)?),
     })
 }
@@ -76,6 +81,10 @@ pub fn build(config: &DataConfig, seed: u64) -> Result<Box<dyn SequenceTask>> {
 /// Checks the sizes of the task that `config` names, without drawing a set.
 pub(super) fn check(config: &DataConfig) -> Result<()> {
     if let Some(lengths) = config.lengths {
+        if config.task == Task::ModularAddition {
+            let problem = "has no effect on `modular_addition`, whose samples have four tokens; remove it";
+            return Err(config.wrong_lengths(lengths, problem));
+        }
         for length in lengths {
             let problem = |error: Error| format!("includes the length {length}, but {error}");
             build(&config.at_length(length), 0)
@@ -102,11 +111,24 @@ pub trait SequenceTask {
     /// Draws a sample into a slice of [`tokens`](Self::tokens) ids.
     fn draw(&self, random: &mut ChaCha8Rng, sample: &mut [u32]);
 
+    /// Returns all samples of a finite task in random order. Training and validation sets are then disjoint parts of them.
+    /// By default, samples are drawn independently.
+    fn shuffled(&self, random: &mut ChaCha8Rng) -> Option<Vec<Vec<u32>>> {
+        let _ = random;
+        None
+    }
+
+    /// Returns true if a target counts in the loss, as all do by default. The others have no effect on training.
+    fn counts(&self, target: usize) -> bool {
+        let _ = target;
+        true
+    }
+
     /// Writes the probability that the optimal predictor gives to each target of a sample: `probabilities[t]` is
     /// `P(x_{t+1} | x_0 … x_t)`.
     fn probabilities(&self, sample: &[u32], probabilities: &mut [f64]);
 
-    /// Returns the expected mean of `-ln P` over the targets, in nats per token, with its standard error unless it is
+    /// Returns the expected mean of `-ln P` over the counted targets, in nats per token, with its standard error unless it is
     /// exact.
     fn expected_floor(&self) -> (f64, Option<f64>);
 
@@ -183,19 +205,24 @@ pub(super) fn load(config: &DataConfig, seed: u64) -> Result<Dataset> {
     if samples * tokens > MAX_SILENT_IDS {
         log::info!("drawing {} of {}", counted(samples, "sequence"), counted(tokens, "token"));
     }
-    let set = |samples, purpose| {
+    let finite = task.shuffled(&mut generator(seed, Purpose::Split, [0, 0]));
+    let set = |samples: Range<usize>, purpose| {
         let mut random = generator(seed, purpose, [0, 0]);
-        let (rows, losses) = draw_set(&*task, 0..samples, |_, sample| task.draw(&mut random, sample));
+        let (rows, losses) = draw_set(&*task, samples, |index, sample| match &finite {
+            Some(all) => sample.copy_from_slice(&all[index]),
+            None => task.draw(&mut random, sample),
+        });
         (Sequences::rows(rows), losses)
     };
-    let (mut train, _) = set(config.train_samples, Purpose::TrainingSet);
-    let (valid, floor_by_position) = set(config.valid_samples, Purpose::ValidationSet);
+    let (mut train, _) = set(0..config.train_samples, Purpose::TrainingSet);
+    let (valid, floor_by_position) = set(config.train_samples..samples, Purpose::ValidationSet);
     if let Some(range) = config.lengths {
         let config = config.clone();
         train =
             train.with_drawn_lengths(range, move |length, samples| rows_at(&config, seed, length, samples));
     }
-    let floor = floor_by_position.iter().sum::<f64>() / floor_by_position.len() as f64;
+    let counted = (0..floor_by_position.len()).filter(|&target| task.counts(target)).count();
+    let floor = floor_by_position.iter().sum::<f64>() / counted as f64;
     let (expected, standard_error) = task.expected_floor();
     let floor = Some(Floor { expected, standard_error, valid: floor });
     Ok(Dataset { floor, floor_by_position, ..Dataset::without_floor(task.vocabulary(), (train, valid)) })
@@ -226,6 +253,7 @@ fn answer(task: Task) -> Option<fn(&mut [u32])> {
         | Task::Markov
         | Task::Recall
         | Task::Addition
+        | Task::ModularAddition
         | Task::CopyGap => None,
     }
 }
@@ -238,7 +266,7 @@ fn rows_at(config: &DataConfig, seed: u64, length: usize, samples: &[usize]) -> 
 }
 
 /// Draws the samples with the given indices. Also returns the mean loss of the optimal predictor at each position, in
-/// nats per token.
+/// nats per token, or zero for targets that do not count.
 fn draw_set(
     task: &dyn SequenceTask,
     indices: impl ExactSizeIterator<Item = usize>,
@@ -250,9 +278,14 @@ fn draw_set(
     for index in indices {
         draw(index, &mut sample);
         task.probabilities(&sample, &mut probabilities);
-        let role = |&p: &f64| if p >= DETERMINED { Role::Determined } else { Role::Undetermined };
-        rows.push_with_roles(&sample, probabilities.iter().map(role));
-        losses.iter_mut().zip(&probabilities).for_each(|(loss, p)| *loss -= p.ln());
+        let role = |(target, &p): (usize, &f64)| match (task.counts(target), p >= DETERMINED) {
+            (false, _) => Role::Padding,
+            (true, true) => Role::Determined,
+            (true, false) => Role::Undetermined,
+        };
+        rows.push_with_roles(&sample, probabilities.iter().enumerate().map(role));
+        let counted = losses.iter_mut().enumerate().filter(|(target, _)| task.counts(*target));
+        counted.for_each(|(target, loss)| *loss -= probabilities[target].ln());
     }
     losses.iter_mut().for_each(|loss| *loss /= samples);
     (rows, losses)

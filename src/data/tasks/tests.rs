@@ -82,6 +82,7 @@ fn corrupted_samples_are_valid_with_another_answer() {
         // `recall` needs at least two pairs for another key.
         let length = if task == Task::Recall { 8 } else { 6 };
         let config = DataConfig { vocab: Count::Of(4), length, digits: 1, order: 2, ..config(task) };
+        let config = DataConfig { train_samples: 1, valid_samples: 1, ..config };
         let built = build(&config, 3).unwrap();
         let mut random = generator(3, Purpose::TrainingSet, [0, 0]);
         let mut draw = || {

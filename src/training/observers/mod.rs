@@ -16,9 +16,11 @@ mod progress;
 mod snapshots;
 mod tensorboard;
 mod time_limit;
+mod weight_copies;
 
 pub use early_stopping::EarlyStopping;
 pub use explosion::Explosion;
+pub use weight_copies::weight_copies;
 
 use std::path::PathBuf;
 
@@ -236,6 +238,7 @@ pub(super) fn default_observers(setup: &Setup, state: &mut RunState) -> Result<V
         Box::new(Explosion::default()),
         Box::new(head_scores::HeadScoreLog::open(setup, state)?),
         Box::new(snapshots::SnapshotLog::open(setup, state)?),
+        Box::new(weight_copies::WeightCopies::default()),
         Box::new(time_limit::TimeLimit::new(setup, state)),
         Box::new(checkpoints::Checkpoints::new(state)),
     ])

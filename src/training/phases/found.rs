@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::HeadScores;
 use crate::analysis::phases::{CircuitSizes, HeadAblation, LossByTarget};
+use crate::training::fourier::TrainingStage;
 
 /// The phases of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,6 +17,9 @@ pub struct Phases {
     pub recorded_every: usize,
     /// The phases in the order of steps.
     pub phases: Vec<Phase>,
+    /// The stages of a run on modular addition, from the weights that it kept; empty for other runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<TrainingStage>,
     /// The replay that located the phases; `None` if the run was not replayed.
     pub replay: Option<Replayed>,
     /// The result as sentences: those of all phases, then the replay.

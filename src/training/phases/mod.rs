@@ -23,6 +23,8 @@ use std::collections::BTreeSet;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::control::Control;
+use super::fourier::{FourierAnalysis, TrainingStage};
+use super::observers::weight_copies;
 use super::run_folder::RunFolder;
 use super::start::dataset_of;
 use super::summary::Summary;
@@ -99,6 +101,7 @@ impl PhaseSearch<'_> {
             curves: curves.len(),
             recorded_every: recorded::spacing(&scored),
             phases: recorded::phases(&curves, self.config.data.length),
+            stages: self.stages()?,
             replay: None,
             sentences: Vec::new(),
         };
@@ -115,6 +118,19 @@ impl PhaseSearch<'_> {
         let json = serde_json::to_vec_pretty(&phases).expect("phases hold plain values");
         write_atomically(&folder.phases(), &json)?;
         Ok(FoundPhases { phases, curves, signal })
+    }
+
+    /// Returns the stages of a run on modular addition that kept its weights.
+    fn stages(&self) -> Result<Vec<TrainingStage>> {
+        let PhaseSearch { folder, config, control, .. } = self;
+        if !FourierAnalysis::suits(config) || weight_copies(folder)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = match FourierAnalysis::read(folder)? {
+            Some(found) => found,
+            None => FourierAnalysis::of_run(folder, config, &control.device)?,
+        };
+        Ok(found.stages)
     }
 
     /// Ablates the heads of each layer in which a phase changed a head, at the best weights of the run.

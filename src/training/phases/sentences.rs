@@ -1,7 +1,9 @@
 //! The phases of a run as sentences with numbers.
 
+use super::super::fourier::stage_sentence;
 use super::found::{Confirmation, MeasuredLoss, Phase, PhaseChange, PhaseCurve, Phases, Replayed};
 use crate::analysis::Score;
+
 use crate::numbers::{clock, counted, fixed, percent, thousands};
 
 /// The maximum number of heads that a phase names.
@@ -23,6 +25,7 @@ pub fn describe(phases: &mut Phases) {
             phases.curves
         ));
     }
+    phases.sentences.extend(phases.stages.iter().map(stage_sentence));
     phases.sentences.extend(phases.replay.iter().map(replay));
 }
 

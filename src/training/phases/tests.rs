@@ -74,6 +74,7 @@ fn phases_between(steps: &[[usize; 2]]) -> Phases {
         curves: 1,
         recorded_every: 4,
         phases: steps.iter().map(phase).collect(),
+        stages: Vec::new(),
         replay: None,
         sentences: Vec::new(),
     }

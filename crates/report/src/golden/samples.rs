@@ -7,6 +7,7 @@ use crate::circuit::{Circuit, Component, ComponentId, ComponentInput, Edge};
 use crate::comparison::{ComparedRun, Comparison, Setting, Validation, XAxisQuantity};
 use crate::draw::color::{color, diverging};
 use crate::draw::{ComparedToken, Interval, Outcome, Picture};
+use crate::fourier::FourierCurves;
 use crate::lengths::LengthPanel;
 use crate::page::{Heads, Page};
 use crate::patching::Patching;
@@ -122,6 +123,7 @@ fn curves(width: f64) -> Vec<NamedPicture> {
         ("run", Some(loss(Some(0.5)).picture(width))),
         ("run", formed),
         ("run", phases(width)),
+        ("run", Some(grokked(width))),
         ("run", gradients::picture("repeat-decoder", &half_clipped(1.0), width)),
         ("run", positions::picture("repeat-decoder", &by_position(64), &floor, width)),
         ("words", generated(tokens(words(40)))),
@@ -160,6 +162,31 @@ fn phases(width: f64) -> Option<Picture> {
         ],
         bands: vec![[52, 68], [111, 129]],
         note: "2 phases; the bands are from a tenth to nine tenths of the change".to_string(),
+    };
+    curves.picture(width)
+}
+
+/// Draws a run that generalises at step 700, long after it has memorised, with three frequencies.
+fn grokked(width: f64) -> Picture {
+    let fall = |step: u64, at: f64, width: f64| 1.0 / (1.0 + ((step as f64 - at) / width).exp());
+    let points = |value: &dyn Fn(u64) -> f64| -> Vec<Point> {
+        (0..=1000).step_by(20).map(|step| Point { step, value: value(step) }).collect()
+    };
+    let share = |frequency: usize| if [4, 17, 25].contains(&frequency) { 0.3 } else { 0.004 };
+    let curves = FourierCurves {
+        run: "grokking".to_string(),
+        training: points(&|step| 4.7 * fall(step, 60.0, 12.0)),
+        validation: points(&|step| {
+            4.7 + 4.0 * (1.0 - fall(step, 80.0, 20.0)) - 8.7 * (1.0 - fall(step, 700.0, 25.0))
+        }),
+        restricted: points(&|step| 4.7 * fall(step, 600.0, 60.0)),
+        excluded: points(&|step| 4.7 * fall(step, 60.0, 12.0) + 5.0 * (1.0 - fall(step, 450.0, 90.0))),
+        stages: [("memorisation", [0, 100]), ("circuit formation", [100, 650]), ("cleanup", [650, 760])]
+            .map(|(name, steps)| (name.to_string(), steps))
+            .into(),
+        embedding: (1..=28).map(|frequency| 0.9 * share(frequency)).collect(),
+        logits: (1..=28).map(share).collect(),
+        note: "key frequencies 4, 17 and 25".to_string(),
     };
     curves.picture(width)
 }
