@@ -33,8 +33,8 @@ pub fn configs_covering_all_pairs(base: &ModelConfig) -> Vec<ModelConfig> {
         let norm_kind = if second(0) { NormKind::Rms } else { NormKind::Layer };
         ModelConfig {
             activation: ACTIVATIONS[i % ACTIVATIONS.len()],
-            // One activation further, and after all of them one position further, so that each activation meets each position.
-            position: POSITIONS[(i + i / ACTIVATIONS.len()) % POSITIONS.len()],
+            // Each round of the activations begins one position later, so that every activation meets every position.
+            position: POSITIONS[(i % ACTIVATIONS.len() + i / ACTIVATIONS.len()) % POSITIONS.len()],
             norm_kind,
             qk_norm: second(1),
             d_head: if second(2) { base.d_model / base.heads + 2 } else { 0 },
