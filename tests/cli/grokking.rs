@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use causal_attention::data::{Count, DataConfig, Task, load};
 use causal_attention::training::FourierAnalysis;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::generate::run;
+use crate::weights::peers::peer;
 use crate::{stdout_of, text, train};
 
 /// A run that only memorises, in a second.
@@ -66,6 +68,27 @@ fn trained_runs_have_a_fourier_analysis() {
     let phases = stdout_of(dir.path(), &["phases", "run", "--no-replay", "--json"]);
     let phases: Value = serde_json::from_str(&phases).unwrap();
     assert!(phases.get("stages").is_none(), "{phases}");
+}
+
+/// Compares the analysis with fast Fourier transforms of the exported model's logits, if transformers is installed.
+#[test]
+#[ignore = "needs PyTorch and transformers: `.ci/run peers`"]
+fn fourier_transforms_in_pytorch_agree() {
+    let dir = TempDir::new().unwrap();
+    let sets =
+        [&SMALL[..], &["model.position=learned", "model.activation=relu", "training.steps=200"]].concat();
+    let output = train(dir.path(), &sets, &["--run", "run"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    stdout_of(dir.path(), &["export", "run", "--format", "transformers"]);
+    let (task, vocab) = (Task::ModularAddition, Count::Of(13));
+    let config = DataConfig { task, vocab, train_samples: 100, valid_samples: 60, ..DataConfig::default() };
+    let batch = load(&config, 0).unwrap().train.batches(100).next().unwrap();
+    let pairs: Vec<&[u32]> = batch.inputs.chunks(3).map(|row| &row[..2]).collect();
+    let file = dir.path().join("pairs.json");
+    fs::write(&file, serde_json::to_vec(&pairs).unwrap()).unwrap();
+    let run = dir.path().join("run");
+    let [export, found] = [run.join("export/transformers"), run.join("fourier.json")];
+    peer("fourier.py", &[&export, &found, &file].map(|path| path.to_str().unwrap()));
 }
 
 #[test]
