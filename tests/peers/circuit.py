@@ -16,6 +16,7 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
     import torch
+    from agreement import check
     from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoModelForCausalLM
 except ImportError as missing:
@@ -23,14 +24,6 @@ except ImportError as missing:
     sys.exit(77)
 
 torch.set_grad_enabled(False)
-TOLERANCE = 1e-4
-
-
-def check(what, found, expected):
-    found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in (found, expected))
-    difference = (found - expected).abs().max().item()
-    assert difference < TOLERANCE, f"{what}: differs by {difference}"
-
 
 export, explained = sys.argv[1], json.load(open(sys.argv[2]))
 hf = AutoModelForCausalLM.from_pretrained(export)

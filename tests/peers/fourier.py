@@ -16,20 +16,13 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 try:
     import torch
+    from agreement import check
     from transformers import AutoModelForCausalLM
 except ImportError as missing:
     print(missing)
     sys.exit(77)
 
 torch.set_grad_enabled(False)
-TOLERANCE = 1e-4
-
-
-def check(what, found, expected):
-    found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in (found, expected))
-    difference = (found - expected).abs().max().item()
-    assert difference < TOLERANCE, f"{what}: differs by {difference}"
-
 
 export, fourier, pairs = sys.argv[1], json.load(open(sys.argv[2])), torch.tensor(json.load(open(sys.argv[3])))
 model = AutoModelForCausalLM.from_pretrained(export).double()
